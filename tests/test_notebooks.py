@@ -83,8 +83,8 @@ def run_study(name: str, root: Path) -> Path:
     plan.record()
     for run in plan.runs:
         assert train(run.config, root=root, progress=False).status == "finished"
-        plan.notebook(run).parent.mkdir(exist_ok=True)
-        nbformat.write(nbformat.v4.new_notebook(), plan.notebook(run))
+        run.notebook.parent.mkdir(exist_ok=True)
+        nbformat.write(nbformat.v4.new_notebook(), run.notebook)
     values = {"params": params, "overrides": overrides, "root": str(root)}
     return execute(f"notebooks/{name}.ipynb", root / f"{name}.ipynb", values)
 

@@ -22,7 +22,7 @@ from rlkit.errors import UserError
 from rlkit.studies.executors import Job
 from rlkit.studies.plan import make_plan
 from rlkit.studies.report import Board, left_words
-from rlkit.studies.study import StudyFailed, end, in_turn, study
+from rlkit.studies.study import StudyFailed, end, study
 
 TRAIN = """
 import os, time
@@ -221,7 +221,7 @@ def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, caps
             store.update(status=status)
             if step:
                 (store.checkpoints / f"step_{step}").mkdir(parents=True)
-    nbformat.write(nbformat.v4.new_notebook(), _made(plan.notebook(plan.runs[0])))
+    nbformat.write(nbformat.v4.new_notebook(), _made(plan.runs[0].notebook))
     study("params/tiny.yaml", dry_run=True, workers=1)
     shown = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "seed" in line]
@@ -260,8 +260,8 @@ def test_the_plan_prices_the_warm_starts_of_all_seeds_where_each_has_its_own(pro
     shared = make_plan("params/tiny.yaml")
     own = make_plan("params/tiny.yaml", {"run.model.warm_start.seed": "run"})
     assert [run.config.model.warm_start.seed for run in own.runs] == [run.config.seed for run in own.runs]
-    assert {cost["seconds"] for cost in shared.warm_starts.values()} == {9.0}
-    assert {cost["seconds"] for cost in own.warm_starts.values()} == {18.0}  # two seeds
+    assert {seconds for _, seconds in shared.warm_starts.values()} == {9.0}
+    assert {seconds for _, seconds in own.warm_starts.values()} == {18.0}  # two seeds
 
 
 @pytest.mark.parametrize("models", [["ladder-30k", "ladder-60k"], ["Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-3B"]])
@@ -287,11 +287,11 @@ def _made(path: Path) -> Path:
 
 
 def test_what_is_left_is_in_words():
-    costs = [{"flops": 1e9, "seconds": seconds} for seconds in (600, 300, 240)]
+    costs = [(1e9, seconds) for seconds in (600, 300, 240)]
     assert left_words(costs, 2).endswith("about 10 min with 2 at a time on an idle machine")
     assert left_words([], 2) == "trained, only their notebooks are missing"
     nan = float("nan")
-    assert left_words([{"flops": nan, "seconds": nan}], 2).startswith("the cost is unknown")
+    assert left_words([(nan, nan)], 2).startswith("the cost is unknown")
 
 
 def test_held_out_cells_are_frozen_before_the_first_run(project):
@@ -410,7 +410,7 @@ def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatc
 
     monkeypatch.setattr("rlkit.studies.study.run_state", state)
     monkeypatch.setattr("rlkit.studies.study.HEARD", 0.01)
-    end(plan, running, Board(plan))
+    end(running, Board(plan))
     assert (deaf.told, obedient.told) == (2, 1)
 
 
@@ -424,14 +424,17 @@ def test_workers_end_when_the_study_is_killed(project):
     wait_for(lambda: not any(c.is_running() and c.status() != "zombie" for c in children), 60)
 
 
-def test_runs_of_one_model_do_not_wait_for_each_others_warm_start(project):
-    from rlkit.results.store import RunStore
+def test_runs_of_one_model_do_not_wait_for_each_others_warm_start(project, monkeypatch):
+    cost = {"ladder-30k": 1e9, "ladder-60k": 2e9}
+    monkeypatch.setattr(
+        "rlkit.sizing.estimate.estimate",
+        lambda config: SimpleNamespace(flops=cost[config.model.path], seconds=1.0),
+    )
 
-    plan = make_plan("params/tiny.yaml")
-    small0, small1, big0, big1 = plan.runs
-    running = {big0: cast(Job, None)}
-    assert in_turn(plan, [big1, small0, small1], running)[0] == small0
-    assert in_turn(plan, [big1], running) == [big1]  # better to wait than to do nothing
-    with RunStore.open(big0.config) as store:
-        store.log(0, {"eval/pass@1": 0.5})  # its warm start is over
-    assert in_turn(plan, [big1, small0, small1], running)[:2] == [big1, small0]
+    def order(**changes) -> list[tuple[str, int]]:
+        plan = make_plan("params/tiny.yaml", changes)
+        return [(run.config.model.path[7:], run.config.seed) for run in plan.to_do]
+
+    assert order() == [("60k", 0), ("30k", 0), ("60k", 1), ("30k", 1)]
+    as_it_is = {"run.model.warm_start": {"kind": "none"}}
+    assert order(**as_it_is) == [("60k", 0), ("60k", 1), ("30k", 0), ("30k", 1)]

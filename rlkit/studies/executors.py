@@ -1,17 +1,28 @@
-"""Where the commands of a study run: processes of this machine here, Ray and Slurm in `rlkit.studies.cluster`."""
+"""Where the commands of a study run: processes of this machine, tasks of Ray or jobs of Slurm.
+
+On a cluster the project's folder and the outputs folder have to be the same on all machines: a run that is lost with
+its machine goes on elsewhere from its last checkpoint.
+"""
 
 import math
 import os
+import shlex
+import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from rlkit.config import RunConfig
+import psutil
+from pydantic import Field
+
+from rlkit.config import RunConfig, Section
 from rlkit.errors import UserError, did_you_mean
+from rlkit.params import validate
 from rlkit.results.progress import last_lines
 from rlkit.results.provenance import hardware, usable_cores
 from rlkit.results.store import read_json
@@ -20,6 +31,57 @@ from rlkit.sizing.memory import CONTEXT, USABLE, Plan, memory, total
 
 GPU_SHARE = "RLKIT_GPU_MEMORY"  # bytes of a shared card; read by rlkit.models.device
 MARGIN = 1.15  # times what is predicted or was measured, that a run is granted of a shared card
+MANY = 64  # runs that Slurm queues at a time unless --workers says otherwise
+LOST = ("NODE_FAIL", "PREEMPTED", "TIMEOUT", "BOOT_FAIL", "REVOKED", "OUT_OF_MEMORY")
+
+
+class Job:
+    """A command in a process of its own. `lost`: it ended with its machine and is worth another try."""
+
+    lost = False
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open(
+            "wb"
+        ) as output:  # a new session: Ctrl-C reaches this process alone, which ends the others
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                env={**os.environ, **environment}, start_new_session=True,
+            )  # fmt: skip
+
+    def done(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self._process.poll() is not None
+
+    def wait(self) -> None:
+        """Return once it has ended."""
+        while not self.done():
+            time.sleep(0.2)
+
+    def problem(self) -> str | None:
+        """The last lines of one that failed; None for one that succeeded, whose log is dropped."""
+        status = self._process.wait()
+        if status == 0:
+            self.log.unlink(missing_ok=True)
+            return None
+        return last_lines(self.log) or f"the process ended with status {status}"
+
+    def interrupt(self) -> None:
+        """Ask the run to end at its next step border; a worker without a kernel yet has nothing to save."""
+        with suppress(psutil.NoSuchProcess):
+            kernels = psutil.Process(self._process.pid).children()
+            for process in kernels or [self._process]:
+                process.send_signal(signal.SIGINT if kernels else signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        with suppress(psutil.NoSuchProcess):
+            worker = psutil.Process(self._process.pid)
+            for process in [*worker.children(recursive=True), worker]:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
 
 
 def make_executor(
@@ -35,81 +97,17 @@ def make_executor(
     Raises:
         UserError: an unknown name or option, or no cluster.
     """
-    if name not in (known := ("local", "ray", "slurm")):
-        raise UserError(f"--executor is {name!r}.{did_you_mean(name, known)} Use local, ray or slurm.")
-    if name == "local":
-        if options:
-            raise UserError(
-                f"--option {next(iter(options))} is for ray and slurm: the local executor has none."
-            )
-        return LocalExecutor(workers, runs)
-    if workers == "auto":
+    clusters = {"ray": RayExecutor, "slurm": SlurmExecutor}
+    if name in clusters and workers != "auto":
+        return clusters[name](workers, runs, options or {})
+    if name in clusters:
         raise UserError(f"--workers auto is for the local executor: give {name} a number, or 0.")
-    from rlkit.studies.cluster import RayExecutor, SlurmExecutor
-
-    return (RayExecutor if name == "ray" else SlurmExecutor)(workers, runs, dict(options or {}))
-
-
-class Executor(Protocol):
-    """Starts commands, `workers` at a time, with `threads` CPU threads each."""
-
-    workers: int
-    threads: int
-
-    def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> "Job | None":
-        """Start a command that writes to `log` and, where cards are shared, needs so many bytes of a GPU's memory; None
-        where there is no room until another has ended."""
-        ...
-
-
-class Job:
-    """A command in a process of its own. `lost`: it ended with its machine and is worth another try."""
-
-    lost = False
-
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-        self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                start_new_session=True,  # Ctrl-C reaches this process alone, which ends the others in order
-            )
-
-    def done(self) -> bool:
-        """Whether it has ended, in whatever way."""
-        return self._process.poll() is not None
-
-    def problem(self) -> str | None:
-        """The last lines of one that failed; None for one that succeeded, whose log is dropped."""
-        status = self._process.wait()
-        if status == 0:
-            self.log.unlink(missing_ok=True)
-            return None
-        return last_lines(self.log) or f"the process ended with status {status}"
-
-    def interrupt(self) -> None:
-        """Ask the run to end at its next step border; a worker without a kernel yet has nothing to save."""
-        import psutil
-
-        with suppress(psutil.NoSuchProcess):
-            kernels = psutil.Process(self._process.pid).children()
-            for process in kernels or [self._process]:
-                process.send_signal(signal.SIGINT if kernels else signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it at once."""
-        import psutil
-
-        with suppress(psutil.NoSuchProcess):
-            worker = psutil.Process(self._process.pid)
-            for process in [*worker.children(recursive=True), worker]:
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
+    if name != "local":
+        near = did_you_mean(name, ("local", *clusters))
+        raise UserError(f"--executor is {name!r}.{near} Use local, ray or slurm.")
+    if options:
+        raise UserError(f"--option {next(iter(options))} is for ray and slurm: the local executor has none.")
+    return LocalExecutor(workers, runs)
 
 
 @dataclass
@@ -151,18 +149,19 @@ class LocalExecutor:
         self.threads = max(1, usable_cores() // self.workers)
 
     def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job | None:
-        """Start it on the card with the most room. On shared cards, one that no empty card would hold is given a card
-        of its own: it may need less than was predicted."""
+        """Start a command that writes to `log`, on the card with the most room; None where cards are shared and none
+        has `need` bytes before another job ends. One that no empty card would hold is given a card of its own: it may
+        need less than was predicted."""
         environment = thread_limits(self.threads)
         if not self.cards:
             return Job(command, log, environment)
-        card, granted = max(self.cards, key=lambda c: (c.free, -len(c.running))), 0.0
+        card = max(self.cards, key=lambda c: (c.free, -len(c.running)))
+        granted = need * MARGIN + CONTEXT if self.shares else 0.0
+        if granted > card.free:
+            if card.running:
+                return None
+            granted = card.room
         if self.shares:
-            granted = need * MARGIN + CONTEXT
-            if granted > card.free:
-                if card.running:
-                    return None
-                granted = card.room
             environment[GPU_SHARE] = str(int(granted - CONTEXT))
         job = Job(command, log, environment | {"CUDA_VISIBLE_DEVICES": card.name})
         card.granted = card.running | {job: granted}
@@ -175,9 +174,8 @@ class LocalExecutor:
         measured = [info["summary"].get("gpu_memory") for info in infos if info.get("status") == "finished"]
         if known := [size for size in measured if size]:
             return max(known)
-        largest = Device(memory_gb=max(card.room for card in self.cards) / 1e9)
         try:
-            return total(memory(Plan(config, largest)))
+            return total(memory(Plan(config, Device(memory_gb=max(card.room for card in self.cards) / 1e9))))
         except UserError:
             return math.inf
 
@@ -190,9 +188,8 @@ def thread_limits(threads: int) -> dict[str, str]:
 def visible_gpus() -> list[str]:
     """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        return [name.strip() for name in chosen.split(",") if name.strip()]
-    return [str(i) for i in range(len(hardware()["gpus"]))]
+    names = map(str, range(len(hardware()["gpus"]))) if chosen is None else chosen.split(",")
+    return [name.strip() for name in names if name.strip()]
 
 
 def usable_cards(names: Sequence[str], found: Sequence[Gpu]) -> list[Card]:
@@ -201,11 +198,159 @@ def usable_cards(names: Sequence[str], found: Sequence[Gpu]) -> list[Card]:
     Raises:
         UserError: a name is no index, so that its memory is not known.
     """
-    for name in names:
-        if not name.isdigit() or int(name) >= len(found):
-            raise UserError(
-                f"CUDA_VISIBLE_DEVICES names {name!r}: --workers auto needs indices of nvidia-smi; name a number of "
-                "workers instead."
-            )
+    if unknown := [name for name in names if not name.isdigit() or int(name) >= len(found)]:
+        raise UserError(
+            f"CUDA_VISIBLE_DEVICES names {unknown[0]!r}: --workers auto needs indices of nvidia-smi; name a number of "
+            "workers instead."
+        )
     chosen = [(name, found[int(name)]) for name in names]
     return [Card(name, USABLE * (gpu.total - gpu.used) * MIB) for name, gpu in chosen]
+
+
+class RayOptions(Section):
+    """Options of `--executor ray`."""
+
+    address: str = "auto"
+    """`auto` (the cluster of this machine, or of RAY_ADDRESS), host:port, or ray://host:10001."""
+    num_cpus: float = Field(1.0, gt=0)
+    """CPUs of one run."""
+    num_gpus: float = Field(0.0, ge=0)
+    """GPUs of one run; a fraction lets small runs share one."""
+
+
+class RayExecutor:
+    """Ray tasks on an existing cluster.
+
+    Raises:
+        UserError: no cluster answers at the address, or an unknown option.
+    """
+
+    def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
+        from rlkit.verl.ray_cluster import connect
+
+        chosen: RayOptions = validate(RayOptions, options, where="--executor ray")
+        ray, share = connect(chosen.address), {"CPU": chosen.num_cpus, "GPU": chosen.num_gpus}
+        room = ray.cluster_resources()
+        fit = min(room.get(kind, 0) / need for kind, need in share.items() if need)
+        if fit < 1:
+            raise UserError(
+                f"A run asks for {chosen.num_cpus:g} CPUs and {chosen.num_gpus:g} GPUs, but the cluster has "
+                f"{room.get('CPU', 0):g} and {room.get('GPU', 0):g}: lower num_cpus or num_gpus."
+            )
+        self.workers = max(1, min(workers or int(fit), runs))
+        self.threads = max(1, int(chosen.num_cpus))
+        self._task = ray.remote(_execute).options(
+            num_cpus=chosen.num_cpus, num_gpus=chosen.num_gpus, max_retries=0
+        )
+
+    def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
+        return RayJob(self._task.remote(command, log, os.getcwd(), thread_limits(self.threads)))
+
+
+class RayJob(Job):
+    """A command as a Ray task; lost once its worker or machine has died."""
+
+    def __init__(self, reference: Any) -> None:
+        self._reference, self._ended = reference, False
+
+    def done(self) -> bool:
+        import ray
+
+        self._ended = self._ended or bool(ray.wait([self._reference], timeout=0)[0])
+        return self._ended
+
+    def problem(self) -> str | None:
+        import ray
+        from ray.exceptions import RayError, RayTaskError, TaskCancelledError
+
+        try:
+            return ray.get(self._reference)
+        except TaskCancelledError:
+            return "the run was interrupted"
+        except RayTaskError as error:
+            return str(error).strip().splitlines()[-1]
+        except RayError as error:  # the worker or its node died
+            self.lost = True
+            return f"lost with its worker: {str(error).strip().splitlines()[0]}"
+
+    def interrupt(self, force: bool = False) -> None:
+        import ray
+        from ray.exceptions import RayError
+
+        with suppress(RayError):
+            ray.cancel(self._reference, force=force)  # KeyboardInterrupt in the task, which passes it on
+
+    def kill(self) -> None:
+        self.interrupt(force=True)
+
+
+def _execute(command: Sequence[str], log: Path, folder: str, environment: Mapping[str, str]) -> str | None:
+    """On a worker of Ray: run a command in `folder`; its last lines when it failed."""
+    os.chdir(folder)
+    job = Job(command, log, environment)
+    try:
+        job.wait()
+    except KeyboardInterrupt:
+        job.interrupt()
+        with suppress(KeyboardInterrupt):
+            job.wait()
+        job.kill()
+        raise
+    return job.problem()
+
+
+class SlurmExecutor:
+    """Slurm jobs: each is a process here, `sbatch --wait`, that ends with the job.
+
+    Args:
+        options: long options of sbatch, e.g. {"partition": "gpu", "gpus": 1, "time": "24:00:00", "exclusive": True}.
+
+    Raises:
+        UserError: there is no sbatch, or the number of cores is none.
+    """
+
+    def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
+        if shutil.which("sbatch") is None:
+            raise UserError(
+                "--executor slurm: there is no sbatch here: call it on a machine that submits to Slurm."
+            )
+        chosen = {"cpus-per-task": 1, **{key.replace("_", "-"): value for key, value in options.items()}}
+        if not isinstance(cores := chosen["cpus-per-task"], int) or isinstance(cores, bool):
+            raise UserError(f"--option cpus_per_task is {cores!r}: give a whole number of cores.")
+        self.workers, self.threads = max(1, min(workers or MANY, runs)), cores
+        limits = ",".join(f"{key}={value}" for key, value in thread_limits(cores).items())
+        self._submit = ["sbatch", "--wait", "--parsable", f"--export=ALL,{limits}"]
+        self._submit += [f"--{key}" if value is True else f"--{key}={value}" for key, value in chosen.items()]
+
+    def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
+        return SlurmJob([*self._submit, f"--output={log}", f"--wrap={shlex.join(command)}"], log)
+
+
+class SlurmJob(Job):
+    """A submitted command; lost once its node failed, it was preempted or its time was over."""
+
+    def __init__(self, submit: Sequence[str], output: Path) -> None:
+        super().__init__(submit, output.with_suffix(".sbatch"), {})
+        self._output = output
+
+    def problem(self) -> str | None:
+        if (refused := super().problem()) is None:
+            self._output.unlink(missing_ok=True)
+            return None
+        state = self._ask("squeue", "--noheader", "--states=all", "--format=%T", "--jobs")
+        self.lost = state.startswith(LOST)
+        return f"lost ({state})" if self.lost else last_lines(self._output) or refused
+
+    def interrupt(self) -> None:
+        """End it: it continues from its last checkpoint when it is started again."""
+        self._ask("scancel")
+
+    kill = interrupt
+
+    def _ask(self, *command: str) -> str:
+        """What a command of Slurm prints of this job; nothing of one that was not submitted."""
+        number = self.log.read_text().partition(";")[0].strip()
+        return subprocess.run([*command, number], capture_output=True, text=True).stdout.strip()
+
+
+Executor = LocalExecutor | RayExecutor | SlurmExecutor

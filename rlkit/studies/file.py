@@ -47,9 +47,8 @@ class StudyConfig(Section):
 
     def cells(self) -> list[dict[str, Any]]:
         """Every combination of the grid's values; one empty cell for an empty grid."""
-        return [
-            dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())
-        ]
+        combinations = itertools.product(*self.grid.values())
+        return [dict(zip(self.grid, values, strict=True)) for values in combinations]
 
     @field_validator("grid", "holdout")
     @classmethod
@@ -60,29 +59,29 @@ class StudyConfig(Section):
         return value
 
 
+HOLD_DOTTED = {"grid": 1, "holdout": 1, "variants": 2}  # sections whose own keys, at this depth, are dotted
+
+
 def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
     """A study's file with overrides under its dotted keys, checked.
 
     Raises:
         UserError: it is a run's file; unknown keys; a grid, variants and held-out cells that do not go together.
     """
-    content = {"study": path.stem, **read_yaml(path)}
+    content: dict[str, Any] = {"study": path.stem, **read_yaml(path)}
     sections = [key for key in content if key in RunConfig.model_fields and key != "study"]
     if "run" not in content and sections:
         raise UserError(
             f"{path} holds the keys of a run ({', '.join(sections)}): use rlkit run {path}, or put them under 'run:'."
         )
-    dotted = {}
+    dotted: dict[str, Any] = {}
     for key, value in overrides.items():
-        section, _, rest = key.partition(".")
-        name, _, changed = rest.partition(".")
-        if section in ("grid", "holdout") and rest:  # their own keys are dotted
-            content[section] = {**(content.get(section) or {}), rest: value}
-        elif section == "variants" and changed:
-            variants = content.get(section) or {}
-            content[section] = {**variants, name: {**variants.get(name, {}), changed: value}}
-        else:
-            dotted[key] = value
+        *parents, last = key.split(".", HOLD_DOTTED.get(key.partition(".")[0], 0))
+        place = content if parents else dotted
+        for name in parents:
+            place[name] = dict(place.get(name) or {})
+            place = place[name]
+        place[last] = value
     config: StudyConfig = validate(StudyConfig, override(content, dotted), where=str(path))
     if "seed" in config.grid or "study" in config.grid:
         raise UserError(f"{path}: grid cannot hold 'seed' or 'study': list seeds under 'seeds'.")
@@ -92,9 +91,9 @@ def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
                 f"{path}: variants.{name} sets {both}, which the grid or the seeds set too: drop one."
             )
     axes = {"seed": config.seeds, "variant": list(config.variants), **config.grid}
-    named = [("holdout", key, values) for key, values in config.holdout.items()]
-    named += [("baselines", key, [value]) for key, value in config.baselines.items()]
-    for section, key, values in named:
+    baselines = {key: [value] for key, value in config.baselines.items()}
+    named = (("holdout", config.holdout), ("baselines", baselines))
+    for section, key, values in ((section, *item) for section, keys in named for item in keys.items()):
         if missing := [value for value in values if value not in axes.get(key, [])]:
             raise UserError(
                 f"{path}: {section}.{key} has {missing}, which the grid does not: it has {axes.get(key, [])}."

@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -22,40 +22,59 @@ from rlkit.studies.inert import no_warm_start
 from rlkit.studies.notebook import check_parameters, parameters_of
 from rlkit.types import Task
 
+Cost = tuple[float, float]  # FLOPs and seconds, NaN where they are not known
+
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """One run of a study: its configuration, and how it differs from what all runs share."""
+    """One run of a study: its configuration, its cell, and where its results are.
+
+    Attributes:
+        overrides: how it differs from what all runs share.
+        name: the cell in words: the variant and the grid's values.
+        factors: of the variant and of each key of the grid, the value here and the one that others are compared with.
+        study: outputs/<study>.
+    """
 
     config: RunConfig
-    cell: Mapping[str, Any]
     overrides: Mapping[str, Any]
+    name: str
+    variant: str
+    factors: Mapping[str, list[Any]]
     held_out: bool
-    variant: str = ""
-    baselines: Mapping[str, Any] = field(default_factory=dict)
-    """Of the grid's keys and of `variant`, the value with which others are compared."""
+    study: Path
 
     @property
     def id(self) -> str:
         return self.config.id
 
     @property
-    def name(self) -> str:
-        """The cell in words: the variant and the grid's values."""
-        words = [self.variant] if self.variant else []
-        return ", ".join([*words, *(value_of(key, v) for key, v in self.cell.items())]) or self.config.study
+    def label(self) -> str:
+        return f"{self.name}, seed {self.config.seed}"
+
+    @property
+    def folder(self) -> Path:
+        return self.study / "runs" / self.id
+
+    @property
+    def notebook(self) -> Path:
+        """Where the executed copy of the run's notebook is kept."""
+        return self.study / "notebooks" / f"{self.id}.ipynb"
+
+    @property
+    def trained(self) -> bool:
+        return read_json(self.folder / "run.json").get("status") == "finished"
+
+    @property
+    def finished(self) -> bool:
+        return self.trained and self.notebook.exists()
 
     @property
     def record(self) -> dict[str, Any]:
-        """What study.json says of it; `factors` has its value of each key of the grid and the one to compare with."""
+        """What study.json says of it."""
         variant = {"variant": self.variant} if self.variant else {}
-        factors = {key: [value, self.baselines.get(key)] for key, value in {**variant, **self.cell}.items()}
-        facts = {"held_out": self.held_out, "seed": self.config.seed, "factors": factors}
+        facts = {"held_out": self.held_out, "seed": self.config.seed, "factors": self.factors}
         return {"cell": self.name, **variant, **facts}
-
-    @property
-    def label(self) -> str:
-        return f"{self.name}, seed {self.config.seed}"
 
 
 @dataclass(frozen=True)
@@ -67,8 +86,6 @@ class Plan:
     runs: list[PlannedRun]
     root: Path
     overrides: Mapping[str, Any]
-    threads: int = 0
-    """CPU threads of each run; 0 is all cores. The estimated seconds depend on it."""
 
     @property
     def folder(self) -> Path:
@@ -78,68 +95,64 @@ class Plan:
     def analysis(self) -> dict[str, Any]:
         """What the analysis notebook is executed with: the study's folder, or what `rlkit.study` was called
         with where the notebook calls it too, and the parameters of the study's file."""
-        section, overrides = self.config.analysis, dict(self.overrides)
+        section = self.config.analysis
         given = {"study": str(self.folder), "params": str(self.params), "root": str(self.root)}
         known = parameters_of(section.notebook)
-        chosen = {name: value for name, value in (given | {"overrides": overrides}).items() if name in known}
+        chosen = {k: v for k, v in (given | {"overrides": dict(self.overrides)}).items() if k in known}
         return check_parameters(section.notebook, {**chosen, **(section.model_extra or {})})
 
-    def run_folder(self, run: PlannedRun) -> Path:
-        return self.folder / "runs" / run.id
-
-    def notebook(self, run: PlannedRun) -> Path:
-        """Where the executed copy of the run's notebook is kept."""
-        return self.folder / "notebooks" / f"{run.id}.ipynb"
-
-    def is_finished(self, run: PlannedRun) -> bool:
-        status = read_json(self.run_folder(run) / "run.json").get("status")
-        return status == "finished" and self.notebook(run).exists()
+    def with_threads(self, threads: int) -> "Plan":
+        """The plan with so many CPU threads a run, where its file names no number; predicted seconds depend on it."""
+        runs = []
+        for run in self.runs:
+            overrides = {"trainer.num_threads": threads, **run.overrides}
+            trainer = run.config.trainer.model_copy(update={"num_threads": overrides["trainer.num_threads"]})
+            config = run.config.model_copy(update={"trainer": trainer})
+            runs.append(replace(run, config=config, overrides=overrides))
+        return replace(self, runs=runs)
 
     @cached_property
     def to_do(self) -> list[PlannedRun]:
-        """The runs that are not finished, most expensive first: the last to end is then a short one."""
-        unfinished = [run for run in self.runs if not self.is_finished(run)]
-        return sorted(unfinished, key=lambda run: -self.costs[run.name]["flops"])
+        """The runs that are not finished, most expensive first: the last to end is then a short one. Before all others
+        one of each warm start, which those that share it would wait for."""
+        unfinished = [run for run in self.runs if not run.finished]
+        unfinished.sort(key=lambda run: -self.costs[run.name][0])
+        warm = [run for run in unfinished if not no_warm_start(run.config)]
+        first = {run.config.model.model_dump_json(): run.id for run in reversed(warm)}.values()
+        return sorted(unfinished, key=lambda run: run.id not in first)
 
     @cached_property
-    def costs(self) -> dict[str, dict[str, float]]:
-        """The predicted `flops` and `seconds` of a whole run of each cell with unfinished ones, NaN where its model is
-        not known."""
+    def costs(self) -> dict[str, Cost]:
+        """What a whole run of each cell with unfinished ones is predicted to take."""
         from rlkit.sizing.estimate import estimate
 
-        cells = {run.name: run for run in self.runs if not self.is_finished(run)}
-        found = {name: estimate(self._priced(run)) for name, run in cells.items()}
-        unknown = {"flops": math.nan, "seconds": math.nan}
-        return {k: {"flops": e.flops, "seconds": e.seconds} if e else unknown for k, e in found.items()}
+        cells = {run.name: run for run in self.runs if not run.finished}
+        found = {name: estimate(run.config) for name, run in cells.items()}
+        return {name: (e.flops, e.seconds) if e else (math.nan, math.nan) for name, e in found.items()}
 
     @cached_property
-    def warm_starts(self) -> dict[str, dict[str, float]]:
+    def warm_starts(self) -> dict[str, Cost]:
         """What the warm starts that are to be made are predicted to take, by the first cell of those that share them;
         where each seed has its own, those of all seeds together."""
-        runs = [run for run in self.runs if not (no_warm_start(run.config) or self.is_finished(run))]
-        if not runs:
+        starts = {
+            (run.name, run.config.model.warm_start.seed): run
+            for run in self.runs if not (no_warm_start(run.config) or run.finished)
+        }  # fmt: skip
+        if not starts:
             return {}
         from rlkit.sizing.estimate import estimate_warm_start
         from rlkit.training.warm_start import to_make  # loads transformers
 
-        starts = {(run.name, run.config.model.warm_start.seed): run for run in runs}
         first: dict[Path, PlannedRun] = {}
         for run in starts.values():
             if folder := to_make(run.config):
                 first.setdefault(folder, run)
-        found: dict[str, dict[str, float]] = {}
+        found: dict[str, Cost] = {}
         for run in first.values():
-            if cost := estimate_warm_start(self._priced(run)):
-                own = found.setdefault(run.name, {"flops": 0.0, "seconds": 0.0})
-                own["flops"], own["seconds"] = own["flops"] + cost[0], own["seconds"] + cost[1]
+            if cost := estimate_warm_start(run.config):
+                flops, seconds = found.get(run.name, (0.0, 0.0))
+                found[run.name] = flops + cost[0], seconds + cost[1]
         return found
-
-    def _priced(self, run: PlannedRun) -> RunConfig:
-        """The run's configuration with the threads that it will have."""
-        if "trainer.num_threads" in run.overrides:
-            return run.config
-        trainer = run.config.trainer.model_copy(update={"num_threads": self.threads})
-        return run.config.model_copy(update={"trainer": trainer})
 
     def record(self) -> None:
         """Write study.json: the held-out cells, frozen by the first call, and the runs.
@@ -175,38 +188,35 @@ def make_plan(
         UserError: anything wrong in the file, in any run's configuration or in a notebook's parameters; a file of tasks
             or a law that there is not.
     """
-    path = Path(path)
-    config = read_study(path, overrides or {})
-    shared = {key[4:]: value for key, value in (overrides or {}).items() if key.startswith("run.")}
-    variants = config.variants or {"": {}}
+    from rlkit.laws.law import resolve  # seconds, which other commands do without
+
+    path, root, overrides = Path(path), Path(root), overrides or {}
+    config = read_study(path, overrides)
+    shared = {key[4:]: value for key, value in overrides.items() if key.startswith("run.")}
     levels = {"variant": list(config.variants), **config.grid}
     baselines = {k: v[0] for k, v in levels.items() if len(v) > 1 and k != "model.path"} | config.baselines
-    runs, makers = [], {}
-    for name, cell, seed in itertools.product(variants, config.cells(), config.seeds):
-        changes = {"study": config.study, **shared, **variants[name], **cell, "seed": seed}
-        place = {**cell, "seed": seed, "variant": name}
+    variants, runs, makers = config.variants or {"": {}}, [], {}
+    for variant, cell, seed in itertools.product(variants, config.cells(), config.seeds):
+        changes = {"study": config.study, **shared, **variants[variant], **cell, "seed": seed}
+        place = {**cell, "seed": seed, "variant": variant}
         held_out = bool(config.holdout) and all(place[k] in v for k, v in config.holdout.items())
+        words = [variant] * bool(variant) + [value_of(key, value) for key, value in cell.items()]
+        named = ({"variant": variant} if variant else {}) | cell
+        factors = {key: [value, baselines.get(key)] for key, value in named.items()}
         run = _with_tasks_made_once(load(path, changes), makers)
-        runs.append(PlannedRun(run, cell, changes, held_out, name, baselines))
+        name = ", ".join(words) or config.study
+        runs.append(PlannedRun(run, changes, name, variant, factors, held_out, root / config.study))
     if len({run.id for run in runs}) < len(runs):
         raise UserError(f"{path}: two runs would be the same: a value of the grid or a seed is listed twice.")
     if all(run.held_out for run in runs) and config.holdout:
         raise UserError(f"{path}: holdout is {config.holdout}, which is every run: leave some for the fit.")
     _check_first_steps(path, runs)
     check_parameters(config.notebook, {"config": "", "overrides": {}, "root": ""})
-    plan = Plan(config, path, runs, Path(root), overrides or {})
-    _check_laws(plan)
+    plan = Plan(config, path, runs, root, overrides)
+    analysis = plan.analysis
+    for law in filter(None, (analysis.get("law"), analysis.get("training_law"), *analysis.get("forms", []))):
+        resolve(law)
     return plan
-
-
-def _check_laws(plan: Plan) -> None:
-    """Refuse wrong parameters of the analysis before the first run."""
-    from rlkit.laws.law import resolve  # seconds, which other commands do without
-
-    chosen = plan.analysis
-    for law in (chosen.get("law"), chosen.get("training_law"), *chosen.get("forms", [])):
-        if law:
-            resolve(law)
 
 
 def _with_tasks_made_once(
@@ -216,16 +226,16 @@ def _with_tasks_made_once(
     are what makes and keeps the tasks of each source's options."""
 
     def shared(source: Source) -> Source:
-        key = type(source), source.model_dump_json(exclude={"weight", "count"})
-        copy = source.model_copy()
+        key, copy = (type(source), source.model_dump_json(exclude={"weight", "count"})), source.model_copy()
         vars(copy)["task"] = makers.setdefault(key, cache(source.task))
         return copy
 
-    data, evaluation = config.data, config.evaluation
-    data = data.model_copy(update={"train": tuple(map(shared, data.train))})
-    if evaluation.sources:
-        evaluation = evaluation.model_copy(update={"sources": tuple(map(shared, evaluation.sources))})
-    return config.model_copy(update={"data": data, "evaluation": evaluation})
+    changes: dict[str, Any] = {}
+    for section, field in (("data", "train"), ("evaluation", "sources")):
+        part = getattr(config, section)
+        if sources := getattr(part, field):
+            changes[section] = part.model_copy(update={field: tuple(map(shared, sources))})
+    return config.model_copy(update=changes)
 
 
 def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
@@ -234,15 +244,14 @@ def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
 
     seen = set()
     for run in runs:
-        content = run.config.model_dump(mode="json")
+        config, model = run.config, run.config.model.path
+        content = config.model_dump(mode="json")
         content["seed"], content["model"]["warm_start"]["seed"], content["actor"]["optim"] = 0, 0, {}
-        model = run.config.model.path
         if model in LADDER or not at_hand(model):  # a hub's model is looked at when a run loads it
             content["model"]["path"] = "ladder" if model in LADDER else "hub"
         if (key := content_hash(content)) in seen:
             continue
         seen.add(key)
-        config = run.config
         if config.data.order == "curriculum" and config.data.train_max_samples <= 0 and not at_hand(model):
             trainer = config.trainer.model_copy(update={"total_training_steps": 1})  # else it makes all tasks
             config = config.model_copy(update={"trainer": trainer})

@@ -23,9 +23,11 @@ from rlkit.results.store import read_json
 from rlkit.studies.inert import inert_factors, inert_keys, inert_sentences, set_keys
 
 if TYPE_CHECKING:
-    from rlkit.studies.plan import Plan, PlannedRun
+    from rlkit.studies.plan import Cost, Plan, PlannedRun
 
-_COLOURS = {"stopped": "yellow", "lost": "bold red", "failed": "bold red", "waiting": "dim"}
+_COLOURS = dict.fromkeys(ACTIVE, "green") | {
+    "stopped": "yellow", "lost": "bold red", "failed": "bold red", "waiting": "dim",
+}  # fmt: skip
 _REASON = 160  # characters of why a run failed or stopped; run.json has all
 _LOOK = 1.0  # seconds between two looks at running runs
 console = Console(soft_wrap=True, highlight=False)
@@ -53,7 +55,7 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
             name.append(f"\n{about}", style="dim")
         table.add_row(
             name,
-            Text(state.status, style="green" if state.status in ACTIVE else _COLOURS.get(state.status, "")),
+            Text(state.status, style=_COLOURS.get(state.status, "")),
             "" if state.step is None else f"{state.step}/{state.total}",
             "" if state.reward is None else f"{state.reward:.3f}",
             state.passed().removeprefix("pass@1 "),
@@ -64,15 +66,44 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
     devices = sorted({state.device for state in states.values() if state.device})
     where = f" on {', '.join(devices)}" if devices else ""
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
-    alike: dict[Any, list[str]] = {}
+    alike: dict[Any, list[str]] = {}  # to the last bit: what tells them apart had no effect
     for name, (folder, state) in zip(names, states.items(), strict=True):
-        # alike to the last bit: what tells them apart had no effect
         if state.status == "finished" and state.ending:
             key = folder.parent, config_of(folder).get("seed"), state.step, state.ending
             alike.setdefault(key, []).append(name.plain.partition("\n")[0])
     if same := [", ".join(group) for group in alike.values() if len(group) > 1]:
         table.caption += f"\nCaution: these runs are identical, step for step: {'; '.join(same)}."
     return table
+
+
+def watch_status(path: str | Path, every: float = 2.0) -> None:
+    """Show `status_table`, again and again, until every run has ended; Ctrl-C ends the watching only."""
+    with Live(status_table(path), console=console, auto_refresh=False) as live, suppress(KeyboardInterrupt):
+        while any(run_state(f).status in ("waiting", *ACTIVE) for f in _folders(Path(path))):
+            time.sleep(every)
+            live.update(status_table(path), refresh=True)
+
+
+def _folders(path: Path) -> list[Path]:
+    """The folders of all runs, those of a study's file that have not begun too."""
+    planned = read_json(path / "study.json").get("runs", {})
+    found = run_folders(path) if not planned or any(path.glob("runs/*/config.yaml")) else []
+    return list(dict.fromkeys([*(path / "runs" / run for run in planned), *found]))
+
+
+def _names(folders: Sequence[Path]) -> list[Text]:
+    """Each run's cell and seed. A run that no study's file asks for is named by what tells it from others of its
+    kind, with its id, by which alone it is found."""
+    studies = {folder.parent.parent for folder in folders}
+    plans = {study: read_json(study / "study.json").get("runs", {}) for study in studies}
+    asked = {folder: plans[folder.parent.parent].get(folder.name) for folder in folders}
+    by_hand = {folder: config_of(folder) for folder, run in asked.items() if run is None}
+    cells = dict(zip(by_hand, labels([flatten(config) for config in by_hand.values()]), strict=True))
+    return [
+        Text(f"{run['cell']}, seed {run['seed']}") if run is not None else
+        Text(f"{cells[folder]}, seed {by_hand[folder].get('seed')}\n").append(folder.name, style="dim")
+        for folder, run in asked.items()
+    ]  # fmt: skip
 
 
 def run_plan(config: RunConfig, root: Path) -> str:
@@ -95,14 +126,14 @@ def run_plan(config: RunConfig, root: Path) -> str:
             f"\nbefore that a warm start of {config.model.warm_start.steps} steps: {made[0]:.1e} FLOPs, about "
             f"{duration(made[1])} here; it is kept in {warm.parent} for the runs that share it"
         )
-    standing = continuation(step, total) if step < total else "all steps are done"
+    standing = _continuation(step, total) if step < total else "all steps are done"
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
     head = f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}"
     cautions = inert_sentences(inert_keys(config, set_keys(config)))
     return "\n".join([head, f"{standing}: {about}", *cautions])
 
 
-def continuation(step: int, total: int) -> str:
+def _continuation(step: int, total: int) -> str:
     """What is next for a run whose newest checkpoint is of `step`, in words."""
     return f"continues at {step}/{total}" if step else "to do"
 
@@ -121,41 +152,6 @@ def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def watch_status(path: str | Path, every: float = 2.0) -> None:
-    """Show `status_table`, again and again, until every run has ended; Ctrl-C ends the watching only."""
-    with Live(status_table(path), console=console, auto_refresh=False) as live, suppress(KeyboardInterrupt):
-        while any(run_state(f).status in ("waiting", *ACTIVE) for f in _folders(Path(path))):
-            time.sleep(every)
-            live.update(status_table(path), refresh=True)
-
-
-def _folders(path: Path) -> list[Path]:
-    """The folders of all runs, those of a study's file that have not begun too."""
-    planned = read_json(path / "study.json").get("runs", {})
-    found = run_folders(path) if not planned or any(path.glob("runs/*/config.yaml")) else []
-    return list(dict.fromkeys([*(path / "runs" / run for run in planned), *found]))
-
-
-def _names(folders: Sequence[Path]) -> list[Text]:
-    """Each run's cell and seed. A run that no study's file asks for is named by what tells it from others of its
-    kind, with its id, by which alone it is found."""
-    plans = {
-        parent: read_json(parent / "study.json").get("runs", {})
-        for parent in {f.parent.parent for f in folders}
-    }
-    by_hand = [folder for folder in folders if folder.name not in plans[folder.parent.parent]]
-    cells = dict(zip(by_hand, labels([flatten(config_of(folder)) for folder in by_hand]), strict=True))
-    names = []
-    for folder in folders:
-        if folder in cells:
-            name = Text(f"{cells[folder]}, seed {config_of(folder).get('seed')}\n")
-            names.append(name.append(folder.name, style="dim"))
-        else:
-            run = plans[folder.parent.parent][folder.name]
-            names.append(Text(f"{run['cell']}, seed {run['seed']}"))
-    return names
-
-
 def show_plan(plan: "Plan", workers: int) -> None:
     """Print the runs of a study with their estimated cost, and what `workers` at a time need for all of it."""
     if not plan.to_do:
@@ -164,15 +160,20 @@ def show_plan(plan: "Plan", workers: int) -> None:
     table = Table("run", "held out", "FLOPs", "about", "status", title=f"Study {plan.config.study}")
     rows = [(f"warm start of {name}", "", cost, "made once") for name, cost in plan.warm_starts.items()]
     for run in plan.runs:
-        step, total = kept_step(plan.run_folder(run)), run.config.trainer.total_training_steps
-        status, share = continuation(step, total), 1 - step / total
-        if read_json(plan.run_folder(run) / "run.json").get("status") == "finished":
-            status, share = ("done" if plan.is_finished(run) else "trained, without its notebook"), 0.0
-        cost = {key: share * value for key, value in plan.costs.get(run.name, {}).items() if share}
+        step, total, cost = kept_step(run.folder), run.config.trainer.total_training_steps, None
+        if run.trained:
+            status = "done" if run.finished else "trained, without its notebook"
+        else:
+            status, (flops, seconds), share = (
+                _continuation(step, total),
+                plan.costs[run.name],
+                1 - step / total,
+            )
+            cost = (share * flops, share * seconds)
         rows.append((run.label, "yes" if run.held_out else "", cost, status))
     for name, held, cost, status in rows:
-        known = math.isfinite(cost.get("flops", math.nan))
-        words = (f"{cost['flops']:.1e}", duration(cost["seconds"])) if known else ("", "")
+        known = cost is not None and math.isfinite(cost[0])
+        words = (f"{cost[0]:.1e}", duration(cost[1])) if known else ("", "")
         table.add_row(name, held, *words, status)
     console.print(table)
     about = left_words([cost for _, _, cost, _ in rows if cost], workers)
@@ -181,16 +182,15 @@ def show_plan(plan: "Plan", workers: int) -> None:
         console.print(caution, style="yellow", markup=False)
 
 
-def left_words(left: Sequence[Mapping[str, float]], workers: int) -> str:
+def left_words(left: Sequence["Cost"], workers: int) -> str:
     """What runs will cost together, in words."""
     if not left:
         return "trained, only their notebooks are missing"
-    flops = sum(cost["flops"] for cost in left)
+    flops, ends = sum(cost for cost, _ in left), [0.0] * workers
     if not math.isfinite(flops):
         return "the cost is unknown where the model is not on this machine yet"
-    ends = [0.0] * workers
-    for cost in left:  # each on the worker that is free first
-        ends[ends.index(min(ends))] += cost["seconds"]
+    for _, seconds in left:  # each on the worker that is free first
+        ends[ends.index(min(ends))] += seconds
     return f"{flops:.1e} FLOPs, about {duration(max(ends))} with {workers} at a time on an idle machine"
 
 
@@ -251,12 +251,12 @@ class Board:
         for line in [line for run in self._began for line in self._warnings(run)]:
             self.say(line)
         if console.is_terminal and self._began:
-            folders = [self.plan.run_folder(run) for run in self._began]
+            folders = [run.folder for run in self._began]
             self._live.update(status_table(self.plan.folder, folders), refresh=True)
 
     def _warnings(self, run: "PlannedRun") -> list[str]:
         """What the run has warned of since the last look."""
-        found = read_json(self.plan.run_folder(run) / "run.json").get("warnings", {}).values()
+        found = read_json(run.folder / "run.json").get("warnings", {}).values()
         new = [sentence for sentence in found if (run.id, sentence) not in self._warned]
         self._warned |= {(run.id, sentence) for sentence in new}
         return [f"{run.label}: {sentence}" for sentence in new]
@@ -267,7 +267,7 @@ class Board:
         took = duration(time.monotonic() - self._began.pop(run))
         for line in self._warnings(run):
             self.say(line)
-        words = f"{run_state(self.plan.run_folder(run)).passed() or 'finished'} in {took}"
+        words = f"{run_state(run.folder).passed() or 'finished'} in {took}"
         if problem is not None:
             last = problem.splitlines()[-1]
             words = f"{last}; it continues from its last checkpoint" if again else f"failed: {last}"

@@ -4,9 +4,10 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,16 +85,16 @@ def study(
     """
     plan = make_plan(path, overrides, root)
     chosen = make_executor(executor, workers, len(plan.runs), options)
-    plan = replace(plan, threads=chosen.threads)
+    plan = plan.with_threads(chosen.threads)
     report.show_plan(plan, chosen.workers)
-    runs = [run.id for run in plan.runs]
-    if dry_run:
-        return StudyResult(plan.folder, runs)
-    plan.record()
-    failed = train_all(plan, chosen)
-    if analyse and not failed:
-        failed = analyse_all(plan)
-    report.show_end(plan, failed, reading=analyse)
+    runs, failed = [run.id for run in plan.runs], dict[str, str]()
+    if not dry_run:
+        plan.record()
+        with _terminate_as_interrupt():
+            failed = train_all(plan, chosen)
+            if analyse and not failed:
+                failed = analyse_all(plan)
+        report.show_end(plan, failed, reading=analyse)
     return StudyResult(plan.folder, runs, failed)
 
 
@@ -104,35 +105,29 @@ def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
         KeyboardInterrupt: after running runs have ended (at a checkpoint, or at once if repeated).
     """
     waiting, running = list(plan.to_do), dict[PlannedRun, Job]()
-    failed, losses = dict[str, str](), dict[str, list[int | None]]()
-    with report.Board(plan) as board, _terminate_as_interrupt():
+    failed, losses = dict[str, str](), Counter[tuple[str, int | None]]()
+    with report.Board(plan) as board:
         try:
-            room = True
             while waiting or running:
-                if room:
-                    _fill(plan, executor, waiting, running, board)
-                time.sleep(0.2)
-                room = False  # nothing changes until a run has ended
-                for run in [run for run, job in running.items() if job.done()]:
-                    room = True
+                _fill(plan, executor, waiting, running, board)
+                while not (ended := [run for run, job in running.items() if job.done()]):
+                    time.sleep(0.2)
+                    board.refresh()
+                for run in ended:
                     job = running.pop(run)
                     problem = job.problem()
-                    if problem is None and not plan.is_finished(run):
+                    if problem is None and not run.finished:
                         problem = "the run was stopped before its last step"
-                    if problem is not None and job.lost:
-                        steps = losses.setdefault(run.id, [])
-                        steps.append(run_state(plan.run_folder(run)).step)
-                        if steps.count(steps[-1]) <= LOSSES:
-                            board.ended(run, problem, again=True)
-                            _wait_for_folder(plan.run_folder(run))
-                            waiting.append(run)
-                            continue
-                    if problem is not None:
+                    losses[place := (run.id, run_state(run.folder).step)] += job.lost
+                    again = job.lost and losses[place] <= LOSSES
+                    board.ended(run, problem, again)
+                    if again:
+                        _wait_for_folder(run.folder)
+                        waiting.append(run)
+                    elif problem is not None:
                         failed[run.id] = problem
-                    board.ended(run, problem)
-                board.refresh()
         except KeyboardInterrupt:
-            end(plan, running, board)
+            end(running, board)
             raise
     return failed
 
@@ -145,43 +140,31 @@ def _fill(
     board: report.Board,
 ) -> None:
     """Start waiting runs that there is room for, and take them off the list."""
-    for run in in_turn(plan, waiting, running):
+    for run in list(waiting):
         if len(running) >= executor.workers:
             return
-        command, need = _command(plan, run, executor.threads), 0.0
+        need = 0.0
         if isinstance(executor, LocalExecutor) and executor.shares:
-            like = [plan.run_folder(other) for other in plan.runs if other.name == run.name]
+            like = [other.folder for other in plan.runs if other.name == run.name]
             need = executor.gpu_memory(run.config, like)
-        job = executor.start(command, plan.notebook(run).with_suffix(".log"), need)
+        job = executor.start(_command(plan, run), run.notebook.with_suffix(".log"), need)
         if job is not None:
             running[run] = job
             waiting.remove(run)
             board.started(run)
 
 
-def in_turn(plan: Plan, waiting: Sequence[PlannedRun], running: Mapping[PlannedRun, Job]) -> list[PlannedRun]:
-    """Those first that would not wait for another's warm start; runs of one model share it."""
-    warming = [run.config.model for run in running if run_state(plan.run_folder(run)).step is None]
-    turn: list[PlannedRun] = []
-    later: list[PlannedRun] = []
-    for run in waiting:
-        (later if run.config.model in warming else turn).append(run)
-        warming.append(run.config.model)
-    return turn + later
-
-
-def _command(plan: Plan, run: PlannedRun, threads: int) -> list[str]:
+def _command(plan: Plan, run: PlannedRun) -> list[str]:
     """What trains a run, anywhere where this folder and this Python are."""
-    overrides = {"trainer.num_threads": threads, **run.overrides}
-    parameters = {"config": str(plan.params), "overrides": overrides, "root": str(plan.root)}
+    source = plan.config.notebook
+    parameters = {"config": str(plan.params), "overrides": run.overrides, "root": str(plan.root)}
     # here the run is the worker's: it ends with the study
-    if "detached" in parameters_of(plan.config.notebook):
-        parameters["detached"] = False
-    return _execution(plan.config.notebook, plan.notebook(run), parameters)
+    detached = {"detached": False} if "detached" in parameters_of(source) else {}
+    return _execution(source, run.notebook, parameters | detached)
 
 
 def _execution(source: str, target: Path, parameters: Mapping[str, Any]) -> list[str]:
-    return [sys.executable, "-m", "rlkit.studies.notebook", source, str(target), json.dumps(dict(parameters))]
+    return [sys.executable, "-m", "rlkit.studies.notebook", source, str(target), json.dumps(parameters)]
 
 
 def _wait_for_folder(folder: Path) -> None:
@@ -191,7 +174,7 @@ def _wait_for_folder(folder: Path) -> None:
             pass
 
 
-def end(plan: Plan, running: Mapping[PlannedRun, Job], board: report.Board) -> None:
+def end(running: Mapping[PlannedRun, Job], board: report.Board) -> None:
     """End runs at their next checkpoint; at once on a second Ctrl-C."""
     board.say(
         f"Ending {len(running)} runs at their next checkpoint; Ctrl-C again ends them at once. "
@@ -204,7 +187,7 @@ def end(plan: Plan, running: Mapping[PlannedRun, Job], board: report.Board) -> N
         while not all(job.done() for job in running.values()):
             time.sleep(HEARD)
             for run, job in running.items():  # one that goes on stepping was importing, and never heard
-                step = run_state(plan.run_folder(run)).step or 0
+                step = run_state(run.folder).step or 0
                 if step > seen.setdefault(run, step) + 1:
                     job.interrupt()
                     del seen[run]
@@ -219,13 +202,11 @@ def analyse_all(plan: Plan) -> dict[str, str]:
     target = plan.folder / "notebooks" / Path(source).name
     report.console.print(f"Analysing all runs: {source}")
     job = Job(_execution(source, target, plan.analysis), target.with_suffix(".log"), {})
-    with _terminate_as_interrupt():
-        try:
-            while not job.done():
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            job.kill()
-            raise
+    try:
+        job.wait()
+    except KeyboardInterrupt:
+        job.kill()
+        raise
     problem = job.problem()
     return {} if problem is None else {"analysis": problem}
 
