@@ -6,9 +6,10 @@ notebook shows and `save` writes, the same bytes for the same input. Figures of 
 """
 
 from rlkit.figures.axes import label_axes, legend, new_axes
+from rlkit.figures.contrasts import before_after
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.laws import law, log_axes
-from rlkit.figures.runs import before_after, learning_curves, metric_panels
+from rlkit.figures.runs import learning_curves, metric_panels
 from rlkit.figures.tables import latex_table, table
 from rlkit.figures.theme import LABELS, WIDTHS, look, looks, short, styled, theme
 from rlkit.measures.tables import curve_table

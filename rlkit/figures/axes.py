@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlkit.errors import UserError, did_you_mean
-from rlkit.figures.theme import LABELS, WIDTHS, short
+from rlkit.figures.theme import LABELS, short, width_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,9 +33,7 @@ def new_axes(venue: str, panels: int, aspect: float, ax: "Axes | None" = None) -
     if ax is not None:
         figure: Any = ax.get_figure()
         return figure, [ax]
-    if venue not in WIDTHS:
-        raise UserError(f"venue is {venue!r}.{did_you_mean(venue, WIDTHS)} Use one of {', '.join(WIDTHS)}.")
-    width = WIDTHS[venue]
+    width = width_of(venue)
     columns = min(panels, max(1, int(width // 1.3)))
     rows = -(-panels // columns)
     if width < NARROW:
@@ -100,9 +97,9 @@ def outer_labels(axes: "Sequence[Axes]") -> None:
     """Panels of one x axis name it once a column, below; panels that share their y axis name it once a row, left."""
     grid: Any = axes[0].get_subplotspec()
     columns = grid.get_gridspec().ncols
+    for ax in axes[:-columns]:
+        ax.set_xlabel("")
     for place, ax in enumerate(axes):
-        if place + columns < len(axes):
-            ax.set_xlabel("")
         if place % columns and ax.get_shared_y_axes().joined(ax, axes[0]):
             ax.set_ylabel("")
 
@@ -111,8 +108,9 @@ def name_rows(ax: "Axes", names: Sequence[str]) -> None:
     """A row for each name, the first at the top. One longer than half the figure is wrapped, in rows as much higher."""
     fig: Any = ax.get_figure()
     width, height = fig.get_size_inches()
-    letters = int(width / 2 * 19)  # an inch holds 19 at 8 points
-    shown = [textwrap.fill(name, letters, break_long_words=False) for name in names]
+    shown = [
+        textwrap.fill(name, int(width / 2 * 19), break_long_words=False) for name in names
+    ]  # an inch holds 19
     lines = max(name.count("\n") for name in shown)
     fig.set_size_inches(width, height + 0.14 * lines * len(names))
     ax.set_yticks(range(len(names)), shown, linespacing=0.95)
@@ -144,19 +142,19 @@ def legend(ax: "Axes", title: str | None = None, ends: bool = False) -> None:
     width, height = fig.get_size_inches()
     handles: list[Any]
     handles, labels = ax.get_legend_handles_labels()
-    points = 7 if width < NARROW else 8
+    beside: Any = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
     if ends and len(labels) < 12:
         order = np.argsort([-handle.get_ydata()[-1] for handle in handles])
         ax.legend(
-            [handles[i] for i in order], [labels[i] for i in order], loc="center left", bbox_to_anchor=(1, 0.5),
-            labelcolor="linecolor", fontsize=points, handlelength=1.2, handletextpad=0.4, borderpad=0,
+            [handles[i] for i in order], [labels[i] for i in order], **beside, labelcolor="linecolor",
+            fontsize=7 if width < NARROW else 8, handlelength=1.2, handletextpad=0.4, borderpad=0,
         )  # fmt: skip
     elif width < NARROW or len(fig.axes) > 1:
         legend_below(fig, handles, labels, title)
     else:
         entries = len(labels) + (title is not None)
         fig.set_size_inches(width, max(height, 0.3 + 0.165 * entries))
-        ax.legend(title=title, loc="center left", bbox_to_anchor=(1, 0.5))
+        ax.legend(title=title, **beside)
 
 
 def legend_below(fig: Any, handles: Sequence[Any], labels: Sequence[str], title: str | None = None) -> None:
@@ -165,9 +163,9 @@ def legend_below(fig: Any, handles: Sequence[Any], labels: Sequence[str], title:
     points = 7 if width < NARROW else 8
     longest = (0.48 * max(map(len, labels), default=0) + 4) * points / 72  # inches, with its mark and a gap
     rows = -(-len(labels) // max(1, int(width / longest)))
-    columns = -(-len(labels) // max(rows, 1))  # as even as the rows allow
     fig.set_size_inches(width, height + 1.45 * points / 72 * (rows + (title is not None)))
     fig.legend(
-        handles, labels, title=title, loc="outside lower center", ncols=max(columns, 1), fontsize=points,
-        title_fontsize=points, handlelength=2.2, handletextpad=0.5, columnspacing=1.2, labelspacing=0.25,
+        handles, labels, title=title, loc="outside lower center", ncols=max(-(-len(labels) // max(rows, 1)), 1),
+        fontsize=points, title_fontsize=points, handlelength=2.2, handletextpad=0.5, columnspacing=1.2,
+        labelspacing=0.25,
     )  # fmt: skip

@@ -7,24 +7,30 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from rlkit.errors import UserError
 from rlkit.figures import contrasts, laws, runs
+from rlkit.figures.axes import LETTERED, legend_below
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import looks
+from rlkit.figures.theme import WIDTHS, looks, styled
 from rlkit.laws import LawFit, fit
 from rlkit.measures import comparisons, learning
 from rlkit.measures.tables import curve_table
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from matplotlib.axes import Axes
 
     from rlkit.figures.study import StudyData
 
 SIZE, UNIQUE, SHARE = "parameters_non_embedding", "data.train_max_samples", "data.sft_ratio"
-COMPUTE = "compute/total_flops"
+COMPUTE, PASSED, TOKENS = "compute/total_flops", "eval/pass@1", "tokens/response"
 TRAINING = ("critic/score/mean", "actor/grad_norm", "actor/entropy", "response_length/mean")
 FOR_TRAINING_LAW = 5  # evaluations after the start, for the four parameters of a sigmoid
 FOR_LAW = 3  # values of its column that a law of one needs at least
+LEAST, LETTERS = 3, "abcdef"  # panels of the main figure
+SMALL: Any = {"axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "lines.markersize": 3,
+              "lines.linewidth": 1}  # of its panels  # fmt: skip
 
 Draw = Callable[["StudyData", str], Drawing | dict[str, Drawing]]
 FIGURES: dict[str, Draw] = {}
@@ -46,7 +52,7 @@ def caption(name: str) -> str:
 @figure
 def before_after(study: "StudyData", venue: str) -> Drawing:
     """Held-out pass@1 before (hollow) and after training (filled), with 95 % intervals over problems."""
-    return runs.before_after(study.change, venue)
+    return contrasts.before_after(study.change, venue)
 
 
 @figure
@@ -66,25 +72,22 @@ def learning_curves_by_step(study: "StudyData", venue: str) -> Drawing:
 def training(study: "StudyData", venue: str) -> dict[str, Drawing]:
     """Metrics of training: thick the mean over runs, smoothed over a twentieth of the steps; faint, where they are
     few, the runs."""
-    parts, by = _by_model(study.metrics)
-    return {name: runs.metric_panels(part, TRAINING, by=by, venue=venue) for name, part in parts.items()}
+    return _by_model(study.metrics, lambda df, by: runs.metric_panels(df, TRAINING, by=by, venue=venue))
 
 
 @figure
 def domains(study: "StudyData", venue: str) -> dict[str, Drawing]:
     """pass@1 of each held-out domain and of each suite along training: thick the mean over seeds, thin the runs."""
-    measured = study.metrics.loc[study.metrics["metric"] == "eval/pass@1", "data_source"]
+    measured = study.metrics.loc[study.metrics["metric"] == PASSED, "data_source"]
     if len(set(measured) - {"all"}) < 2:
         raise UserError("The study has one domain and no suite.")
-    parts, by = _by_model(study.metrics)
-    return {name: runs.domain_curves(part, by, venue) for name, part in parts.items()}
+    return _by_model(study.metrics, lambda df, by: runs.domain_curves(df, by, venue))
 
 
 @figure
 def transfer(study: "StudyData", venue: str) -> dict[str, Drawing]:
     """Change of held-out pass@1 in each domain (columns) by each training (rows), with 95 % intervals."""
-    parts, by = _by_model(study.evals)
-    return {name: laws.transfer(part.assign(cell=part[by]), venue=venue) for name, part in parts.items()}
+    return _by_model(study.evals, lambda df, by: contrasts.transfer(df.assign(cell=df[by]), venue=venue))
 
 
 @figure
@@ -106,8 +109,8 @@ def equal_compute(study: "StudyData", venue: str) -> Drawing:
 def sample_efficiency(study: "StudyData", venue: str) -> Drawing:
     """Response tokens until held-out pass@1 reaches a level above its model's start, the mean over the runs that reach
     it (hollow: not all of them do); bars span those."""
-    need = learning.needed(study.metrics, "tokens/response", levels=5)
-    return contrasts.against(need, "level", "tokens/response", by="cell", venue=venue)
+    need = learning.needed(study.metrics, TOKENS, levels=5)
+    return contrasts.against(need, "level", TOKENS, by="cell", venue=venue)
 
 
 @figure
@@ -128,9 +131,9 @@ def residuals(study: "StudyData", venue: str) -> Drawing:
 def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
     """One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands."""
     _needs(study, SIZE, FOR_LAW)
-    curves = curve_table(study.metrics, "step", "eval/pass@1", "cell")
+    curves = curve_table(study.metrics, "step", PASSED, "cell")
     facts = study.points[["run", SIZE, "held_out"]]
-    curves = curves[curves["step"] > 0].merge(facts, on="run").assign(error=lambda t: 1 - t["eval/pass@1"])
+    curves = curves[curves["step"] > 0].merge(facts, on="run").assign(error=lambda t: 1 - t[PASSED])
     if curves["step"].nunique() < FOR_LAW:
         raise UserError(f"The study was evaluated at fewer than {FOR_LAW} steps after the start.")
     found = fit(
@@ -196,7 +199,7 @@ def pass_at_k(study: "StudyData", venue: str) -> Drawing:
 def diversity(study: "StudyData", venue: str) -> Drawing:
     """Distinct responses to a problem, as a share of its samples, before (hollow) and after training (filled), with
     95 % intervals over problems."""
-    return runs.before_after(comparisons.diversity(study.evals), venue, "distinct")
+    return contrasts.before_after(comparisons.diversity(study.evals), venue, "distinct")
 
 
 def along(study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE) -> dict[str, LawFit]:
@@ -204,7 +207,7 @@ def along(study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE) -> d
     resampled whole, and the noise of a cell of one run is correlated in time. Raises UserError where a run has too few
     evaluations."""
     seen = study.metrics[~study.metrics["held_out"].astype(bool)]
-    curves = curve_table(seen, compute, "eval/pass@1", "cell").query("step > 0")
+    curves = curve_table(seen, compute, PASSED, "cell").query("step > 0")
     if (found := curves.groupby("run").size().min()) < FOR_TRAINING_LAW:
         raise UserError(
             f"This needs {FOR_TRAINING_LAW} evaluations after the start, and a run has {found}: set a lower "
@@ -213,7 +216,7 @@ def along(study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE) -> d
     made, parts = {}, dict(list(curves.groupby("cell")))
     for cell in (cell for cell in looks(study.metrics, "cell") if cell in parts):
         together: Any = {"cluster": "run"} if parts[cell]["run"].nunique() > 1 else {"block": "step"}
-        made[cell] = fit(parts[cell], law, x=compute, y="eval/pass@1", bootstrap=500, **together)
+        made[cell] = fit(parts[cell], law, x=compute, y=PASSED, bootstrap=500, **together)
     return made
 
 
@@ -224,13 +227,74 @@ def law_along(study: "StudyData", found: dict[str, LawFit], venue: str) -> Drawi
     return replace(drawing, sources=sources(drawn) | drawing.sources, caption=f"The law: {form.source}.")
 
 
-def _by_model(table: "pd.DataFrame") -> "tuple[dict[str, pd.DataFrame], str]":
-    """The rows of each model by its name, the smallest first, and the column to tell apart within; one part where no
-    model has variants of its own: a mean over sizes would be of none."""
+def _curves(x: str, metric: str = PASSED) -> "Callable[[StudyData, Axes], Drawing]":
+    return lambda s, ax: runs.learning_curves(s.metrics, x, metric, by="cell", evals=s.evals, ax=ax)
+
+
+def _law(study: "StudyData", ax: "Axes") -> Drawing:
+    if len(study.fit.law.columns) > 1:
+        raise UserError("A law of several columns has a figure of its own.")
+    return laws.law(study.fit, study.points, by="cell", ax=ax)
+
+
+PANELS: "dict[str, Callable[[StudyData, Axes], Drawing]]" = {
+    "held-out pass@1 along training, with 95 % intervals over problems": _curves("step"),
+    "the same against compute": _curves(COMPUTE),
+    "the law with its 95 % prediction band; hollow and beyond: held out": _law,
+    "response tokens to reach a level, hollow where not all runs do": lambda s, ax: contrasts.against(
+        learning.needed(s.metrics, TOKENS, levels=5), "level", TOKENS, by="cell", ax=ax
+    ),
+    "pass@k before (dashed) and after training": lambda s, ax: contrasts.pass_at_k_ends(
+        comparisons.pass_at_k_ends(s.evals), ax=ax
+    ),
+    "score of the training samples": _curves("step", "critic/score/mean"),
+    "entropy of the policy": _curves("step", "actor/entropy"),
+}
+"""What a panel of the main figure shows, in the order of letters; the first six that the study has data for."""
+
+
+@figure
+def main(study: "StudyData", venue: str) -> Drawing:
+    """What the study found, at text width."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    width = WIDTHS.get(f"{venue}-text", WIDTHS[venue])
+    words, tables, found = [], [], {}
+    with styled(), matplotlib.rc_context(SMALL):
+        fig = Figure(figsize=(width, 0.62 * width), label=LETTERED)
+        axes = list(fig.subplots(2, 3).flat)
+        for shows, draw in PANELS.items():
+            if len(words) < len(axes):
+                ax, letter = axes[len(words)], LETTERS[len(words)]
+                try:
+                    drawing = draw(study, ax)
+                except UserError:
+                    ax.clear()
+                    continue
+                ax.set_title(f"({letter})", loc="left", fontweight="bold")
+                words.append(f"({letter}) {shows}.")
+                tables.append(drawing.table.assign(panel=letter))
+                found |= drawing.sources
+        if len(words) < LEAST:
+            raise UserError(f"The main figure needs data for {LEAST} panels, and the study has {len(words)}.")
+        for ax in axes[len(words) :]:
+            ax.remove()
+        styles = looks(study.metrics, "cell")
+        if len(styles) > 1:
+            legend_below(fig, [Line2D([], [], **style) for style in styles.values()], list(map(str, styles)))
+    table = pd.concat(tables, ignore_index=True)
+    return Drawing(fig, table, found | sources(study.metrics), " ".join(words))
+
+
+def _by_model(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str], Drawing]) -> dict[str, Drawing]:
+    """A drawing of the rows of each model by its name, the smallest first, and of the column to tell apart within; one
+    of all where no model has variants of its own: a mean over sizes would be of none."""
     if "variant" not in table or table["variant"].nunique() < 2 or table["model.path"].nunique() < 2:
-        return {"": table}, "cell"
+        return {"": draw(table, "cell")}
     parts = dict(list(table.groupby("model.path")))
-    return {str(path).rsplit("/", 1)[-1]: parts[path] for path in looks(table)}, "variant"
+    return {str(path).rsplit("/", 1)[-1]: draw(parts[path], "variant") for path in looks(table)}
 
 
 def _needs(study: "StudyData", column: str, values: int = 2) -> None:
@@ -239,7 +303,7 @@ def _needs(study: "StudyData", column: str, values: int = 2) -> None:
         raise UserError(f"This needs {values} values of {column}, and the study has {found}.")
 
 
-def _with_column(study: "StudyData", column: str) -> "pd.DataFrame":
+def _with_column(study: "StudyData", column: str) -> pd.DataFrame:
     """pass@1 before and after with a column of the configuration."""
     _needs(study, column)
     table = study.change

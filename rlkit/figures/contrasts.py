@@ -7,11 +7,14 @@ import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.figures.axes import LETTERED, label_axes, legend, name_rows, new_axes, ticks_at
+from rlkit.evaluation.passk import bootstrap_mean
+from rlkit.figures.axes import LETTERED, NARROW, label_axes, legend, name_rows, new_axes, ticks_at
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import LABELS, looks, short, styled
+from rlkit.figures.theme import LABELS, domain_name, looks, short, styled
 from rlkit.measures.summary import few_seeds, seeds_to_show, unequal_steps
+from rlkit.measures.tables import graded_ends
 from rlkit.results.labels import name_of
+from rlkit.seeds import generator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +41,7 @@ def against(
     rows = table.dropna(subset=[x, y]).sort_values(x)
     if rows.empty:
         raise UserError(f"There is nothing to draw: no row has both {x} and {y}.")
-    styles = _looks(table, by)
+    styles = looks(table, by)
     some = rows["reached"] < rows["runs"] if "reached" in rows else rows[x].isna()
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5, ax)
@@ -62,7 +65,7 @@ def against(
 def ranked(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
     """pass@1 of a table of `rlkit.measures.comparisons.at_compute` with its interval, a row each, in the table's order,
     with the step that it is from; the caption has each model's budget."""
-    names = [f"{row['cell']}: step {row['step']} of {row['steps']}" for _, row in table.iterrows()]
+    names = [f"{row['cell']}: step {row['step']} of {row['steps']}" for row in table.to_dict("records")]
     budgets = table.groupby("model.path", sort=False)["budget"].first()
     words = ", ".join(f"{short(most)} for {Path(str(model)).name}" for model, most in budgets.items())
     with styled():
@@ -98,7 +101,7 @@ def _differences(table: pd.DataFrame, venue: str) -> Drawing:
         _rows(ax, table, "difference", list(table["cell"]))
         if several:
             places = np.arange(len(table))
-            styles = _looks(table, "cell")
+            styles = looks(table, "cell")
             colours = [styles[cell]["color"] for cell in table["cell"]]
             ax.hlines(places, table["low_seeds"], table["high_seeds"], color=colours, linewidth=0.8)
             ax.hlines([], 0, 0, color="0.4", linewidth=0.8, label="95 % over seeds and problems")
@@ -111,7 +114,7 @@ def _differences(table: pd.DataFrame, venue: str) -> Drawing:
 
 def _rows(ax: "Axes", table: pd.DataFrame, value: str, names: list[str]) -> None:
     """A value with its interval (thick) in a row for each cell, from the top."""
-    styles = _looks(table, "cell")
+    styles = looks(table, "cell")
     for place, (_, row) in enumerate(table.iterrows()):
         style: dict[str, Any] = styles[row["cell"]] | {"linestyle": "none"}
         ax.hlines(place, row["low"], row["high"], color=style["color"], linewidth=3, alpha=0.5)
@@ -127,7 +130,7 @@ def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: "Axes | None
         raise UserError(
             "pass@k at fewer than three k says no more than pass@1: set evaluation.n to 4 or more."
         )
-    styles, dashed = _looks(table, "cell"), {"linestyle": "--", "markerfacecolor": "white"}
+    styles, dashed = looks(table, "cell"), {"linestyle": "--", "markerfacecolor": "white"}
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5, ax)
         for (name, when), part in table.groupby(["cell", "when"], sort=False):
@@ -145,7 +148,65 @@ def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: "Axes | None
     return Drawing(fig, table, sources(table))
 
 
-def _looks(table: pd.DataFrame, by: str) -> dict[Any, dict[str, Any]]:
-    """Those of the runs behind the table, which remembers them, in their order."""
-    present = set(table[by])
-    return {name: style for name, style in looks(table, by).items() if name in present}
+def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass@1") -> Drawing:
+    """A value before (hollow) and after training (filled) with its intervals, a row a cell, of a table of
+    `rlkit.measures.summary.before_after`, whose caution of unequal steps the figure shows, or of another `value`."""
+    cells = list(dict.fromkeys(table["cell"]))
+    caution = unequal_steps(table) if "steps" in table else ""
+    styles = looks(table, "cell")
+    places = {"before": -0.14, "after": 0.14}  # of a row: the two intervals lie beside each other
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(cells))
+        for place, cell in enumerate(cells):
+            both = table[table["cell"] == cell].set_index("when").loc[list(places)]
+            ends, colour = [place + apart for apart in places.values()], styles[cell]["color"]
+            ax.plot(both[value], ends, color="0.75", linewidth=0.8, zorder=1)
+            for end, (when, row) in zip(ends, both.iterrows(), strict=True):
+                error = [[row[value] - row["low"]], [row["high"] - row[value]]]
+                face = colour if when == "after" else "white"
+                ax.errorbar(
+                    row[value], end, xerr=error, fmt=styles[cell]["marker"], color=colour,
+                    markerfacecolor=face, elinewidth=0.8, capsize=1.5,
+                )  # fmt: skip
+        for when, face in (("before", "white"), ("after", "0.4")):
+            ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=f"{when} training")
+        held = dict(zip(table["cell"], table["held_out"], strict=True)) if "held_out" in table else {}
+        name_rows(ax, [f"{c} (held\N{NO-BREAK SPACE}out)" if held.get(c) else str(c) for c in cells])
+        label_axes(ax, value, "")
+        if caution:
+            fig.suptitle(caution, x=0.01, ha="left", fontsize=7, wrap=True)
+        legend(ax)
+    return Drawing(fig, table, sources(table), caution)
+
+
+def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Drawing:
+    """How much training in each cell changed pass@1 in each domain, with 95 % intervals that resample held-out
+    problems, each with its answers before and after."""
+    import seaborn
+
+    keys, rows = ["cell", "data_source", "task_id"], []
+    before, after = (part.groupby(keys)["correct"].mean() for part in graded_ends(evals).values())
+    for key, part in (after - before).dropna().groupby(level=["cell", "data_source"]):
+        cell, source = key  # type: ignore[misc]
+        rng = generator("drawings", "transfer", seed, str(cell), str(source))
+        value, low, high, tasks = bootstrap_mean(part.to_numpy(), rng=rng)
+        row = {"cell": cell, "data_source": source, "change of pass@1": value, "low": low, "high": high}
+        rows.append({**row, "tasks": tasks})
+    table = pd.DataFrame(rows)
+    texts = [f"{r['change of pass@1']:+.3f}\n[{r['low']:+.3f}, {r['high']:+.3f}]" for r in rows]
+    wide = table.assign(text=texts).pivot(index="cell", columns="data_source")
+    cells = [cell for cell in looks(evals, "cell") if cell in wide.index]
+    changes, texts = wide["change of pass@1"].loc[cells], wide["text"].loc[cells]
+    limit = max(float(table["change of pass@1"].abs().max()), 1e-9)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.08 * len(cells))
+        column = fig.get_size_inches()[0] < NARROW  # where the numbers need the bar's room
+        seaborn.heatmap(
+            changes, annot=texts, fmt="", cmap="RdBu", vmin=-limit, vmax=limit, ax=ax, cbar=not column,
+            cbar_kws={"label": "change of pass@1"}, annot_kws={"size": 7},
+        )  # fmt: skip
+        names = [domain_name(name).replace(": ", "\n") for name in changes]
+        ax.set_xticks(np.arange(len(names)) + 0.5, names, rotation=0)
+        ax.set_yticks(np.arange(len(cells)) + 0.5, cells, rotation=0)
+        ax.set(xlabel="", ylabel="")
+    return Drawing(fig, table, sources(evals))

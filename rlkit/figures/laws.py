@@ -1,7 +1,4 @@
-"""Pictures of laws: the law through its points, residuals, rival forms, intervals, and the transfer between domains.
-
-Each returns a `rlkit.figures.Drawing`: the figure and the table it drew. Nothing is fitted here.
-"""
+"""Pictures of laws: the law with its band through its points, and residuals. Nothing is fitted here."""
 
 from __future__ import annotations
 
@@ -15,18 +12,15 @@ import pandas as pd
 from matplotlib.mathtext import MathTextParser
 
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean
-from rlkit.figures.axes import LETTERED, NARROW, SHARES, label_axes, legend, new_axes
+from rlkit.figures.axes import LETTERED, SHARES, label_axes, legend, new_axes
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import LABELS, domain_name, look, looks, short, styled
+from rlkit.figures.theme import LABELS, look, looks, short, styled
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.law import Law
 from rlkit.laws.report import symbol
-from rlkit.seeds import generator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MOST_LINES = 8
 
@@ -101,11 +95,11 @@ def law(
         level: of the band. ax: a panel to draw on, for a law of one column.
     """
     if isinstance(fit, dict):
-        return _groups(fit, venue, level)
+        return _lines(fit, None, venue, level)
     points = _fitted(fit) if points is None else points
     points = points if "held_out" in points else points.assign(held_out=False)
     if len(fit.law.columns) > 1:
-        return _several(fit, points, venue, level)
+        return _lines({"": fit}, points, venue, level)
     by = by if by is not None or "model.path" not in points else "model.path"
     return _single(fit, points, by, venue, level, ax)
 
@@ -116,19 +110,53 @@ def _fitted(fit: LawFit) -> pd.DataFrame:
     return pd.DataFrame({names[c]: v for c, v in fit.table.columns.items()} | {names["y"]: fit.table.y})
 
 
+def _lines(fits: Mapping[Any, LawFit], points: pd.DataFrame | None, venue: str, level: float) -> Drawing:
+    """A curve with its confidence band for each group or, of one law of several columns with its points, for each
+    combination of the columns that do not vary along it."""
+    lines: dict[str, tuple[pd.DataFrame, pd.DataFrame]] = {}
+    fit, along, others, tables = next(iter(fits.values())), "", [], []
+    for group, fit in fits.items():
+        if points is None and len(fit.law.columns) > 1:
+            raise UserError(
+                f"Groups of the law {fit.law.name!r}, which has several columns, are drawn one by one."
+            )
+        own = _fitted(fit).assign(held_out=False, group=group) if points is None else points
+        along, grid = curves(fit, points)
+        band = grid.join(fit.predict(grid, band="confidence", level=level))
+        others = [c for c in grid.columns if c != along]
+        for key, part in band.groupby(others) if others else [((), band)]:
+            values = np.asarray(key, dtype=float)
+            same = np.isclose(own[others].to_numpy(float), values).all(axis=1)
+            lines[", ".join(map(short, values)) or str(group)] = part, own[same]
+        band = band.assign(group=group) if points is None else band
+        tables += [own.assign(part="point"), band.assign(part="law")]
+    y = fit.table.names["y"]
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        for i, (label, (band, own)) in enumerate(lines.items()):
+            style, colour = look(i), look(i)["color"]
+            ax.plot(band[along], band["prediction"], color=colour, linestyle=style["linestyle"])
+            ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
+            for held, part in own.groupby(own["held_out"].astype(bool)):
+                marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
+                ax.plot(part[along], part[y], **marks, label=f"{label}, held out" if held else label)
+        log_axes(ax, fit, along)
+        label_axes(ax, along, y)
+        legend(ax, ", ".join(LABELS.get(name) or name for name in others) or None)
+    made = sources(fit=fits) if points is None else sources(points, fit)
+    return Drawing(fig, pd.concat(tables, ignore_index=True), made)
+
+
 def _single(
     fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, level: float, ax: Axes | None = None
 ) -> Drawing:
     """A law of one column: solid where it was fitted and dashed beyond, over a grey ground; what it foretells for each
     held-out x as a star with its interval, beside the hollow points that were observed."""
     along, grid = curves(fit, points, count=200, reach=1.5, before=1.25)
-    y, held, edge = (
-        fit.table.names["y"],
-        points["held_out"].astype(bool),
-        fit.table.columns[fit.law.columns[0]].max(),
-    )
+    y, edge = fit.table.names["y"], fit.table.columns[fit.law.columns[0]].max()
     band = grid.join(fit.predict(grid, band="prediction", level=level))
-    told = points.loc[held, [along]].drop_duplicates().sort_values(along).reset_index(drop=True)
+    held = points.loc[points["held_out"].astype(bool), [along]]
+    told = held.drop_duplicates().sort_values(along).reset_index(drop=True)
     told = told.join(fit.predict(told, band="prediction", level=level)) if len(told) else told
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5, ax)
@@ -138,17 +166,15 @@ def _single(
         log_axes(ax, fit, along)
         ax.set_xlim(band[along].min(), band[along].max())
         low, high = min(band["low"].min(), points[y].min()), max(band["high"].max(), points[y].max())
-        if (
-            y in SHARES
-        ):  # a band that leaves what is possible, or goes far below all points, leaves the picture
+        if y in SHARES:  # a band that leaves what is possible, or is far below all points, leaves the picture
             low, high = max(low, points[y].min() / 3), min(high, 1.0)
         if 0 < low < high < np.inf:
             ax.set_ylim(low * (low / high) ** 0.04, high * (high / low) ** 0.04)
         if len(told):
             ax.axvspan(edge * 1.0001, ax.get_xlim()[1], color="0.96", lw=0, zorder=0)
             error = [told["prediction"] - told["low"], told["high"] - told["prediction"]]
-            ax.errorbar(told[along], told["prediction"], yerr=error, fmt="*", color="0.2", markersize=8, elinewidth=0.9,
-                        capsize=2, label="predicted")  # fmt: skip
+            star: Any = {"fmt": "*", "color": "0.2", "markersize": 8, "elinewidth": 0.9, "capsize": 2}
+            ax.errorbar(told[along], told["prediction"], yerr=error, **star, label="predicted")
         _points(ax, points, along, y, by)
         label_axes(ax, along, y)
         _write_estimates(ax, fit, level)
@@ -167,9 +193,8 @@ def _points(ax: Axes, points: pd.DataFrame, along: str, y: str, by: str | None) 
     own_x = not by or not (pairs["name"].duplicated().any() or pairs["x"].duplicated().any())
     for (name, out), dots in points.groupby([names.rename("name"), held.rename("held")], sort=False):
         style, words = styles[name], f"{name}, held out" if out else str(name)
-        face = "white" if out else style["color"]
-        ax.plot(dots[along], dots[y], style["marker"], color=style["color"], markerfacecolor=face, zorder=3,
-                label=None if own_x else words)  # fmt: skip
+        marks: Any = style | {"linestyle": "none", "label": None if own_x else words}
+        ax.plot(dots[along], dots[y], **marks | ({"markerfacecolor": "white"} if out else {}), zorder=3)
     for there, face, words in ((~held, "0.4", "fitted"), (held, "white", "held out")) if own_x else ():
         if there.any():
             ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=words)
@@ -231,97 +256,3 @@ def equation(law: Law) -> str:
     except ValueError:
         return law.name.replace("_", " ")
     return text if "=" in formula else law.name.replace("_", " ")
-
-
-def _several(fit: LawFit, points: pd.DataFrame, venue: str, level: float) -> Drawing:
-    """A curve for each combination of the columns that do not vary along it."""
-    along, grid = curves(fit, points)
-    others = [c for c in grid.columns if c != along]
-    band, lines = grid.join(fit.predict(grid, band="confidence", level=level)), {}
-    for key, part in band.groupby(others):
-        same = np.isclose(points[others].to_numpy(float), np.asarray(key, dtype=float)).all(axis=1)
-        lines[", ".join(map(short, np.asarray(key, dtype=float)))] = part, points[same]
-    figure = _lines(lines, fit, along, venue, ", ".join(LABELS.get(name) or name for name in others))
-    table = pd.concat([points.assign(part="point"), band.assign(part="law")], ignore_index=True)
-    return Drawing(figure, table, sources(points, fit))
-
-
-def _groups(fits: dict[Any, LawFit], venue: str, level: float) -> Drawing:
-    """A curve for each group."""
-    lines, drawn = {}, []
-    for group, fit in fits.items():
-        if len(fit.law.columns) > 1:
-            raise UserError(
-                f"Groups of the law {fit.law.name!r}, which has several columns, are drawn one by one."
-            )
-        along, grid = curves(fit)
-        band = grid.join(fit.predict(grid, band="confidence", level=level))
-        lines[str(group)] = band, _fitted(fit).assign(held_out=False)
-        drawn += [
-            part.assign(part=kind, group=group)
-            for part, kind in zip(lines[str(group)], ("law", "point"), strict=True)
-        ]
-    return Drawing(_lines(lines, fit, along, venue), pd.concat(drawn, ignore_index=True), sources(fit=fits))
-
-
-def _lines(
-    lines: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]],
-    fit: LawFit,
-    along: str,
-    venue: str,
-    title: str = "",
-) -> Figure:
-    """By name a curve (columns along, prediction, low and high) and its points; `fit` gives the scales."""
-    y = fit.table.names["y"]
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
-        for i, (label, (band, own)) in enumerate(lines.items()):
-            style, colour = look(i), look(i)["color"]
-            ax.plot(band[along], band["prediction"], color=colour, linestyle=style["linestyle"])
-            ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
-            for held, part in own.groupby(own["held_out"].astype(bool)):
-                marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
-                ax.plot(part[along], part[y], **marks, label=f"{label}, held out" if held else label)
-        log_axes(ax, fit, along)
-        label_axes(ax, along, y)
-        legend(ax, title or None)
-    return fig
-
-
-def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Drawing:
-    """How much training in each cell changed pass@1 in each domain, with 95 % intervals that resample held-out
-    problems, each with its answers before and after."""
-    import seaborn
-
-    graded = evals[evals["correct"].notna()].assign(correct=lambda d: d["correct"].astype(float))
-    ends = evals.groupby("run")["step"].agg(["min", "max"])
-    keys = ["cell", "data_source", "task_id"]
-    before, after = (
-        graded[graded["step"] == graded["run"].map(ends[end])].groupby(keys)["correct"].mean()
-        for end in ("min", "max")
-    )
-    rows = []
-    for key, part in (after - before).dropna().groupby(level=["cell", "data_source"]):
-        cell, source = key  # type: ignore[misc]
-        rng = generator("drawings", "transfer", seed, str(cell), str(source))
-        value, low, high, tasks = bootstrap_mean(part.to_numpy(), rng=rng)
-        row = {"cell": cell, "data_source": source, "change of pass@1": value, "low": low, "high": high}
-        rows.append({**row, "tasks": tasks})
-    table = pd.DataFrame(rows)
-    texts = [f"{r['change of pass@1']:+.3f}\n[{r['low']:+.3f}, {r['high']:+.3f}]" for r in rows]
-    wide = table.assign(text=texts).pivot(index="cell", columns="data_source")
-    cells = [cell for cell in looks(evals, "cell") if cell in wide.index]
-    changes, texts = wide["change of pass@1"].loc[cells], wide["text"].loc[cells]
-    limit = max(float(table["change of pass@1"].abs().max()), 1e-9)
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.08 * len(cells))
-        column = fig.get_size_inches()[0] < NARROW  # where the numbers need the bar's room
-        seaborn.heatmap(
-            changes, annot=texts, fmt="", cmap="RdBu", vmin=-limit, vmax=limit, ax=ax, cbar=not column,
-            cbar_kws={"label": "change of pass@1"}, annot_kws={"size": 7},
-        )  # fmt: skip
-        names = [domain_name(name).replace(": ", "\n") for name in changes]
-        ax.set_xticks(np.arange(len(names)) + 0.5, names, rotation=0)
-        ax.set_yticks(np.arange(len(cells)) + 0.5, cells, rotation=0)
-        ax.set(xlabel="", ylabel="")
-    return Drawing(fig, table, sources(evals))

@@ -1,4 +1,4 @@
-"""Figures of runs: learning curves, metrics side by side, before and after."""
+"""Figures of runs: learning curves, and metrics side by side."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.figures.axes import label_axes, legend, name_rows, new_axes, outer_labels, wrapped
+from rlkit.figures.axes import label_axes, legend, new_axes, outer_labels, wrapped
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import domain_name, looks, styled
-from rlkit.measures.summary import pass_rates, unequal_steps
+from rlkit.measures.summary import pass_rates
 from rlkit.measures.tables import curve_table
 
 if TYPE_CHECKING:
@@ -76,21 +76,18 @@ def metric_panels(
         fig, axes = new_axes(venue, len(known), 0.4 if share else 0.36)
         for ax, metric in zip(axes, known, strict=True):
             table = curve_table(df, "step", metric, by)
-            runs = table["run"].nunique()
             if share and ax is not axes[0]:  # so that heights can be compared
                 ax.sharex(axes[0])
                 ax.sharey(axes[0])
             for name, style in styles.items():
                 part = table[table[by] == name].sort_values("step")
-                for _, run in part.groupby("run") if runs <= _FEW or share else ():
+                for _, run in part.groupby("run") if table["run"].nunique() <= _FEW or share else ():
                     ax.plot(run["step"], run[metric], color=style["color"], linewidth=0.4, alpha=0.3)
-                mean = part.groupby("step", as_index=False)[metric].mean()
-                smooth = mean[metric].rolling(max(1, len(mean) // 20), center=True, min_periods=1).mean()
+                mean = part.groupby("step")[metric].mean()
+                smooth = mean.rolling(max(1, len(mean) // 20), center=True, min_periods=1).mean()
                 line: Any = style if len(mean) < 10 else style | {"marker": ""}
-                ax.plot(mean["step"], smooth, **line, linewidth=1.1, label=str(name))
-                table.loc[part.index, "smoothed"] = part["step"].map(
-                    dict(zip(mean["step"], smooth, strict=True))
-                )
+                ax.plot(smooth.index, smooth, **line, linewidth=1.1, label=str(name))
+                table.loc[part.index, "smoothed"] = part["step"].map(smooth)
             label_axes(ax, "step", share or metric)
             ax.set_title(wrapped(domain_name(metric), ax, 0) if share else "")
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
@@ -105,34 +102,3 @@ def domain_curves(df: pd.DataFrame, by: str = "cell", venue: str = "neurips") ->
     rows = df[(df["metric"] == "eval/pass@1") & (df["data_source"] != "all")]
     rows = rows.assign(metric=rows["data_source"], data_source="all")
     return metric_panels(rows, sorted(set(rows["metric"])), by=by, venue=venue, share="eval/pass@1")
-
-
-def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass@1") -> Drawing:
-    """A value before (hollow) and after training (filled) with its intervals, a row a cell, of a table of
-    `rlkit.measures.summary.before_after`, whose caution of unequal steps the figure shows, or of another `value`."""
-    cells = list(dict.fromkeys(table["cell"]))
-    caution = unequal_steps(table) if "steps" in table else ""
-    styles = looks(table, "cell")
-    places = {"before": -0.14, "after": 0.14}  # of a row: the two intervals lie beside each other
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(cells))
-        for place, cell in enumerate(cells):
-            both = table[table["cell"] == cell].set_index("when").loc[list(places)]
-            ends, colour = [place + apart for apart in places.values()], styles[cell]["color"]
-            ax.plot(both[value], ends, color="0.75", linewidth=0.8, zorder=1)
-            for end, (when, row) in zip(ends, both.iterrows(), strict=True):
-                error = [[row[value] - row["low"]], [row["high"] - row[value]]]
-                face = colour if when == "after" else "white"
-                ax.errorbar(
-                    row[value], end, xerr=error, fmt=styles[cell]["marker"], color=colour,
-                    markerfacecolor=face, elinewidth=0.8, capsize=1.5,
-                )  # fmt: skip
-        for when, face in (("before", "white"), ("after", "0.4")):
-            ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=f"{when} training")
-        held = dict(zip(table["cell"], table["held_out"], strict=True)) if "held_out" in table else {}
-        name_rows(ax, [f"{c} (held\N{NO-BREAK SPACE}out)" if held.get(c) else str(c) for c in cells])
-        label_axes(ax, value, "")
-        if caution:
-            fig.suptitle(caution, x=0.01, ha="left", fontsize=7, wrap=True)
-        legend(ax)
-    return Drawing(fig, table, sources(table), caution)

@@ -1,6 +1,5 @@
 """All figures and tables of a study, from its folder alone and without a kernel: `rlkit figures`."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,11 +10,10 @@ from typing import Any
 import pandas as pd
 
 from rlkit.errors import UserError, did_you_mean
-from rlkit.figures import main as _main  # noqa: F401  # adds its figure
 from rlkit.figures.catalogue import FIGURES, FOR_LAW, SIZE, caption
 from rlkit.figures.drawing import Drawing, cautions, sources
 from rlkit.figures.tables import latex_table
-from rlkit.figures.theme import LABELS, WIDTHS
+from rlkit.figures.theme import LABELS, WIDTHS, width_of
 from rlkit.files import write_text
 from rlkit.laws import LawFit, Loss, fit
 from rlkit.laws.diagnose import findings, in_words
@@ -42,7 +40,14 @@ class StudyData:
 
     @cached_property
     def _samples(self) -> pd.DataFrame:
-        return _placed(read_evals(self.folder), self.folder)
+        return self._placed(read_evals(self.folder))
+
+    def _placed(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of runs that the study's file asks for."""
+        table = table.dropna(subset="cell")
+        if table.empty or SIZE not in table:
+            raise UserError(f"No run of {self.folder} has been evaluated yet: rlkit status {self.folder}.")
+        return table
 
     @cached_property
     def ungraded(self) -> list[str]:
@@ -51,7 +56,7 @@ class StudyData:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        table = _placed(read(self.folder), self.folder)
+        table = self._placed(read(self.folder))
         return table[~table["cell"].isin(self.ungraded)]
 
     @cached_property
@@ -69,14 +74,14 @@ class StudyData:
     @cached_property
     def fit(self) -> LawFit:
         """The law over the runs, with the columns, loss and bootstrap of the study's analysis."""
-        size, found = SIZE, read_json(self.folder / "analysis" / "law.json").get("fit", {})
-        law = self.law or found.get("law") or ("power" if self.metrics[size].nunique() >= FOR_LAW else "")
+        record = read_json(self.folder / "analysis" / "law.json").get("fit", {})
+        law = self.law or record.get("law") or ("power" if self.metrics[SIZE].nunique() >= FOR_LAW else "")
         if not law:
             raise UserError(f"No law was fitted in {self.folder}: choose one with --law, e.g. --law power.")
-        same = found.get("law") == law
-        columns = dict(found["columns"]) if same else {"y": "error", "x": size}
-        options = _options(found) if same else {}
-        return fit(self.points, law, y=columns.pop("y"), x=columns if same else columns["x"], **options)
+        if record.get("law") != law:
+            return fit(self.points, law, y="error", x=SIZE)
+        columns = dict(record["columns"])
+        return fit(self.points, law, y=columns.pop("y"), x=columns, **_options(record))
 
     def show(self, name: str, venue: str = "neurips") -> None:
         """Draw a figure of the study (see `FIGURES`) in a notebook, and keep it in the study's figures/; where
@@ -104,6 +109,11 @@ class StudyData:
         made.save(self.folder / "figures" / name)
         return made
 
+    def left_out(self) -> str:
+        """That cells are left out, in a sentence; empty where none is."""
+        why = "Left out, without a graded sample before or after training"
+        return f"{why}: {', '.join(self.ungraded)}." if self.ungraded else ""
+
 
 def draw(
     study: StudyData, venue: str, names: Sequence[str] = ()
@@ -121,13 +131,10 @@ def draw(
 
 def _captioned(study: StudyData, name: str, key: str, one: Drawing) -> Drawing:
     """The drawing with the runs behind it, where it does not say, and with what its caption has to say."""
-    words = [key and f"{key}:", caption(name), one.caption, cautions(one.sources)]
-    if name == "before_after":
-        words.append(_ungraded(study))
-    words.append(equal_cells_sentence(study.points))
-    return replace(
-        one, sources={**sources(study.metrics), **one.sources}, caption=" ".join(filter(None, words))
-    )
+    left_out = study.left_out() if name == "before_after" else ""
+    cautions_of_all = (cautions(one.sources), left_out, equal_cells_sentence(study.points))
+    words = filter(None, (key and f"{key}:", caption(name), one.caption, *cautions_of_all))
+    return replace(one, sources={**sources(study.metrics), **one.sources}, caption=" ".join(words))
 
 
 def tables(study: StudyData) -> dict[str, str]:
@@ -141,25 +148,30 @@ def tables(study: StudyData) -> dict[str, str]:
     held = joined["held_out before"].astype(bool)
     joined["cell"] = joined["cell"].where(~held, joined["cell"] + "†")
     mark, caution = " of the law's fit" if found else "", summary.unequal_steps(study.change)
-    words = [f"† held out{mark}." if any(held) else "", caution, escaped(_ungraded(study))]
-    note = " ".join(filter(None, words))
+    words = [f"† held out{mark}." if any(held) else "", caution, escaped(study.left_out())]
     pairs = {f"pass@1 {when}": (f"low {when}", f"high {when}") for when in ("before", "after")}
-    columns = [*pairs, *itertools.chain(*pairs.values())]
-    counts = ["runs", "problems", *["steps"] * bool(caution)]
-    found["before_after"] = latex_table(joined[["cell", *counts, *columns]], pairs, note=note)
+    counts, note = ["runs", "problems", *["steps"] * bool(caution)], " ".join(filter(None, words))
+    found["before_after"] = _with_intervals(joined, ["cell", *counts], pairs, note)
     if suites := summary.suite_changes(study.folder):
         apart = pd.concat([_ends(change).assign(suite=name) for name, change in suites.items()])
-        found["suites"] = latex_table(apart[["suite", "cell", "runs", "problems", *columns]], pairs)
+        found["suites"] = _with_intervals(apart, ["suite", "cell", "runs", "problems"], pairs)
     with suppress(UserError):
         apart = differences(study.evals)
         both = {"over problems": ("low", "high"), "over seeds too": ("low_seeds", "high_seeds")}
         wide = apart.assign(**dict.fromkeys(both, apart["difference"]))
-        # One seed says nothing of others.
-        wide["over seeds too"] = wide["over seeds too"].where(wide["low_seeds"].notna())
-        columns = ["cell", "baseline", "problems", "seeds", *both, *itertools.chain(*both.values())]
+        wide["over seeds too"] = wide["over seeds too"].where(
+            wide["low_seeds"].notna()
+        )  # one says nothing of others
         note = r"Final pass@1 less the baseline's, with 95 \% intervals."
-        found["differences"] = latex_table(wide[columns], both, note=note)
+        found["differences"] = _with_intervals(wide, ["cell", "baseline", "problems", "seeds"], both, note)
     return found
+
+
+def _with_intervals(
+    table: pd.DataFrame, columns: list[str], pairs: dict[str, tuple[str, str]], note: str = ""
+) -> str:
+    ends = [end for pair in pairs.values() for end in pair]
+    return latex_table(table[[*columns, *pairs, *ends]], pairs, note=note)
 
 
 def _ends(change: pd.DataFrame) -> pd.DataFrame:
@@ -168,13 +180,6 @@ def _ends(change: pd.DataFrame) -> pd.DataFrame:
     joined = before.merge(after, on="cell", suffixes=(" before", " after"))
     counts = {"runs after": "runs", "tasks after": "problems", "steps after": "steps"}
     return joined.rename(columns=counts)
-
-
-def _ungraded(study: StudyData) -> str:
-    """That cells are left out, in a sentence; empty where none is."""
-    if not study.ungraded:
-        return ""
-    return f"Left out, without a graded sample before or after training: {', '.join(study.ungraded)}."
 
 
 def render(
@@ -201,8 +206,10 @@ def render(
     target = Path(out) if out else study.folder / "figures"
     files, missing, environments = list[Path](), dict[str, str](), list[str]()
     _check(venue, *only)
-    # A study without results, or a law by a wrong name, ends here.
-    _ = study.change, study.fit if law else None
+    _ = (
+        study.change,
+        study.fit if law else None,
+    )  # a study without results, or a law by a wrong name, ends here
     for name, drawing in draw(study, venue, only):
         if isinstance(drawing, UserError):
             missing[name] = str(drawing)
@@ -220,8 +227,7 @@ def render(
 
 def _check(venue: str, *names: str) -> None:
     """Refuse an unknown venue or figure."""
-    if venue not in WIDTHS:
-        raise UserError(f"venue is {venue!r}.{did_you_mean(venue, WIDTHS)} Use one of {', '.join(WIDTHS)}.")
+    width_of(venue)
     for name in names:
         if name not in FIGURES:
             near = did_you_mean(name, FIGURES)
@@ -238,11 +244,3 @@ def _options(record: dict[str, Any]) -> dict[str, Any]:
         **{key: left_out.get(key) for key in ("cluster", "block", "weights")},
     }
     return options | ({"resample": drawn["kind"]} if drawn and drawn["kind"] in ("case", "residual") else {})
-
-
-def _placed(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """The rows of runs that the study's file asks for."""
-    table = table.dropna(subset="cell")
-    if table.empty or "parameters_non_embedding" not in table:
-        raise UserError(f"No run of {folder} has been evaluated yet: rlkit status {folder}.")
-    return table

@@ -2,10 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlkit.errors import UserError, did_you_mean
 from rlkit.measures.tables import in_order
 
 if TYPE_CHECKING:
@@ -41,75 +44,41 @@ LABELS = {
 }
 
 PALETTE = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#56b4e9", "#ca9161", "#949494")
-"""seaborn's `colorblind` without its yellow and pale pink, which fade on paper."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1, 1, 1, 1, 1)))
 
-# Nominal sizes, smallest first. Small models and large ones are rarely drawn together, so each range has a ramp.
-_SMALL = [f"{n}k" for n in (10, 30, 50, 60, 100, 150, 200, 300, 600)] + [
-    f"{n}m" for n in (1, 3, 10, 30, 100, 300)
-]
-_LARGE = ["135m", "360m"] + [f"{n}b" for n in ("0.5", "0.6", "1.5", "1.7", 3, 4, 7, 8, 14, 32, 72)]
-_SIZES = _SMALL + _LARGE
+RAMPS = (
+    (1e4, 3e4, 5e4, 6e4, 1e5, 1.5e5, 2e5, 3e5, 6e5, 1e6, 3e6, 1e7, 3e7, 1e8, 3e8),
+    (1.35e8, 3.6e8, 5e8, 6e8, 1.5e9, 1.7e9, 3e9, 4e9, 7e9, 8e9, 1.4e10, 3.2e10, 7.2e10),
+)
+"""Nominal sizes. Small models and large ones are rarely drawn together, so each range has a ramp of colours."""
+UNITS = {"k": 1e3, "m": 1e6, "b": 1e9}
 
-_STYLE = {
-    "font.family": "STIXGeneral",  # Times-like, as the venues' text; comes with matplotlib
-    "mathtext.fontset": "stix",
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "legend.fontsize": 8,
-    "legend.title_fontsize": 8,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "grid.linewidth": 0.4,
-    "grid.color": "0.9",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4,
-    "legend.frameon": False,
-    "legend.handlelength": 2.4,  # long enough to show a line's pattern
-    "axes.formatter.use_mathtext": True,  # × 10^11 instead of 1e11
-    "figure.dpi": 150,
-    "savefig.dpi": 300,
-    "savefig.bbox": None,  # the exact width: nothing is cropped
-    "figure.constrained_layout.use": True,
-    "pdf.fonttype": 42,  # TrueType: text stays text, and venues' checks accept it
-    "svg.fonttype": "path",  # the same look where the font is not installed
-    "svg.hashsalt": "rlkit",  # else ids are random and no two files are equal
-}
+
+@cache
+def _style() -> Any:
+    import matplotlib
+
+    path = Path(__file__).with_name("paper.mplstyle")
+    return matplotlib.rc_params_from_file(path, use_default_template=False)
 
 
 def theme() -> None:
     """Use the look of these figures for everything that this process draws with matplotlib."""
     import matplotlib
 
-    matplotlib.rcParams.update(_rc())
+    matplotlib.rcParams.update(_style())
 
 
-@contextmanager
-def styled() -> Iterator[None]:
-    """The look of these figures inside the block only."""
+def styled() -> AbstractContextManager[None]:
+    """The look of these figures inside a `with` block only."""
     import matplotlib
 
-    with matplotlib.rc_context(_rc()):
-        yield
-
-
-def _rc() -> Any:
-    from cycler import cycler
-
-    return {**_STYLE, "axes.prop_cycle": cycler(color=list(PALETTE))}
+    return matplotlib.rc_context(_style())
 
 
 def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any]]:
-    """`color`, `marker` and `linestyle` of each value of `by`, smallest model first.
+    """`color`, `marker` and `linestyle` of each value of `by` in the table, smallest model first.
 
     The colour of a model with a nominal size is that size's step on a ramp from light (small) to dark (large), the same
     in every figure of every study, and its line is solid. Where a study has variants, the colour of a cell is its
@@ -122,52 +91,55 @@ def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any
     if "variant_place" in pairs and pairs["variant"].nunique() > 1:
         styles = _of_variants(pairs, by)
     elif by == "parameters_non_embedding":
-        styles = _of_sizes([_nearest(name) for name in names])
+        styles = _of_sizes(names)
     elif len(set(models)) == len(names):
         styles = _of_models(models)
     else:
         styles = list(map(look, range(len(names))))
-    return dict(zip(names, styles, strict=True))
+    present = set(df[by])
+    return {name: style for name, style in zip(names, styles, strict=True) if name in present}
 
 
 def _of_models(models: Sequence[Any]) -> list[dict[str, Any]]:
-    """The looks of models: steps of the ramp where all have a nominal size, else by their order."""
-    found = [
-        re.search(r"(\d+(?:\.\d+)?[kmb])(?![a-z0-9])", str(m).rsplit("/", 1)[-1].lower()) for m in models
-    ]
-    sizes = [_SIZES.index(size[1]) for size in found if size and size[1] in _SIZES]
+    """The looks of models: steps of the ramp where all names have a size, else by their order."""
+    names = [str(model).rsplit("/", 1)[-1].lower() for model in models]
+    found = [re.search(r"(\d+(?:\.\d+)?)([kmb])(?![a-z0-9])", name) for name in names]
+    sizes = [float(size[1]) * UNITS[size[2]] for size in found if size]
     return _of_sizes(sizes) if len(sizes) == len(models) else list(map(look, range(len(models))))
 
 
-def _of_sizes(sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """The looks of nominal sizes, a step of their range's ramp each; of two models of one size, the second takes the
-    next marker."""
+def _of_sizes(sizes: Sequence[float]) -> list[dict[str, Any]]:
+    """The looks of numbers of parameters, the nearest step of their range's ramp each; of two models of one step, the
+    second takes the next marker."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    found: list[dict[str, Any]] = []
-    for count, place in enumerate(sizes):
-        ramp, first = (_SMALL, 0) if place < len(_SMALL) else (_LARGE, len(_SMALL))
-        share = (place - first) / (len(ramp) - 1)
-        colour = to_hex(colormaps["plasma"](0.78 * (1 - share)))  # its palest fifth fades on white paper
-        marker = MARKERS[(place + sizes[:count].count(place)) % len(MARKERS)]
+    steps = [(i / (len(ramp) - 1), size) for ramp in RAMPS for i, size in enumerate(ramp)]
+    places, found = [], []
+    for size in sizes:
+        place = min(range(len(steps)), key=lambda i: abs(math.log(steps[i][1] / max(size, 1))))
+        colour = to_hex(
+            colormaps["plasma"](0.78 * (1 - steps[place][0]))
+        )  # its palest fifth fades on white paper
+        marker = MARKERS[(place + places.count(place)) % len(MARKERS)]
         found.append({"color": colour, "marker": marker, "linestyle": "-"})
+        places.append(place)
     return found
 
 
 def _of_variants(pairs: "pd.DataFrame", by: str) -> list[dict[str, Any]]:
     """The colour of each row's variant, with the marker and line of what it has beside that."""
-    colours = [look(int(place))["color"] for place in pairs["variant_place"]]
+    of_variant = [look(int(place)) for place in pairs["variant_place"]]
     named = zip(pairs[by], pairs["variant"].astype(str), strict=True)
     beside = [str(name).removeprefix(variant) for name, variant in named]
-    if len(set(beside)) == 1:
-        return [look(int(place)) for place in pairs["variant_place"]]
-    models = dict(zip(beside, pairs["model.path"], strict=True)) if "model.path" in pairs else {}
     different = list(dict.fromkeys(beside))
+    if len(different) == 1:
+        return of_variant
+    models = dict(zip(beside, pairs["model.path"], strict=True)) if "model.path" in pairs else {}
     sizes = len(set(models.values())) == len(different)
     told = _of_models([models[rest] for rest in different]) if sizes else map(look, range(len(different)))
     styles = dict(zip(different, told, strict=True))
-    return [styles[rest] | {"color": colour} for colour, rest in zip(colours, beside, strict=True)]
+    return [styles[rest] | {"color": one["color"]} for one, rest in zip(of_variant, beside, strict=True)]
 
 
 def look(place: int) -> dict[str, Any]:
@@ -179,11 +151,11 @@ def look(place: int) -> dict[str, Any]:
     }
 
 
-def _nearest(parameters: float) -> int:
-    """The place of the nominal size nearest to a count of parameters."""
-    units = {"k": 1e3, "m": 1e6, "b": 1e9}
-    sizes = [math.log(float(size[:-1]) * units[size[-1]]) for size in _SIZES]
-    return min(range(len(sizes)), key=lambda i: abs(sizes[i] - math.log(max(parameters, 1))))
+def width_of(venue: str) -> float:
+    """Inches of a venue's text or column. Raises UserError for an unknown one."""
+    if venue not in WIDTHS:
+        raise UserError(f"venue is {venue!r}.{did_you_mean(venue, WIDTHS)} Use one of {', '.join(WIDTHS)}.")
+    return WIDTHS[venue]
 
 
 def domain_name(data_source: str) -> str:
