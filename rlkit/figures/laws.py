@@ -127,7 +127,7 @@ def _lines(fits: Mapping[Any, LawFit], points: pd.DataFrame | None, venue: str, 
         for key, part in band.groupby(others) if others else [((), band)]:
             values = np.asarray(key, dtype=float)
             same = np.isclose(own[others].to_numpy(float), values).all(axis=1)
-            lines[", ".join(map(short, values)) or str(group)] = part, own[same]
+            lines[", ".join(map(short, values)) or str(group)] = part, own.loc[same]
         band = band.assign(group=group) if points is None else band
         tables += [own.assign(part="point"), band.assign(part="law")]
     y = fit.table.names["y"]

@@ -109,21 +109,27 @@ def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str,
                 f"{source} has no parameter {name!r}.{did_you_mean(name, defaults)} It has: {known}."
             )
         try:  # papermill would write a tuple as text and refuse numpy and paths
-            as_json = json.dumps(
-                value, default=lambda v: v.tolist() if hasattr(v, "tolist") else os.fspath(v)
-            )
-            plain[name] = json.loads(as_json)
+            text = json.dumps(value, default=lambda v: v.tolist() if hasattr(v, "tolist") else os.fspath(v))
         except (TypeError, ValueError):
             kind = type(value).__name__
             raise UserError(
                 f"The parameter {name!r} is a {kind}: give a number, text, list or mapping."
             ) from None
+        plain[name] = json.loads(text)
         if not _fits(plain[name], defaults[name]):
             raise UserError(
                 f"The parameter {name!r} of {source} is {value!r}: give a {type(defaults[name]).__name__} "
                 f"(its default is {defaults[name]!r})."
             )
     return plain
+
+
+def _fits(value: Any, default: Any) -> bool:
+    if default is None or default is ...:
+        return True
+    if isinstance(default, float):
+        return isinstance(value, float | int) and not isinstance(value, bool)
+    return type(value) is (list if isinstance(default, tuple) else type(default))
 
 
 def at_project_root() -> Path:
@@ -158,15 +164,7 @@ def _explained(error: BaseException, failed: Path) -> BaseException:
     if "Kernel died" in text or "died" in type(error).__name__.lower():
         text = "the kernel died (out of memory, or killed)"
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text).strip()  # without colours
-    return NotebookFailed(f"{name}: {plain} (see {failed})" if name else f"{plain} (see {failed})")
-
-
-def _fits(value: Any, default: Any) -> bool:
-    if default is None or default is ...:
-        return True
-    if isinstance(default, float):
-        return isinstance(value, float | int) and not isinstance(value, bool)
-    return type(value) is (list if isinstance(default, tuple) else type(default))
+    return NotebookFailed(f"{name and name + ': '}{plain} (see {failed})")
 
 
 def end_with_parent() -> None:
@@ -177,18 +175,13 @@ def end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _main(source: str, target: str, parameters: str) -> int:
+if __name__ == "__main__":
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
-        execute(source, target, json.loads(parameters))
+        execute(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))
     except (UserError, NotebookFailed) as error:
-        print(error, file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
+        with suppress(BrokenPipeError):
+            print(error, file=sys.stderr)
+        sys.exit(2 if isinstance(error, UserError) else 1)
     except KeyboardInterrupt:
-        return 130
-    return 0
-
-
-if __name__ == "__main__":
-    with suppress(BrokenPipeError):
-        sys.exit(_main(*sys.argv[1:]))
+        sys.exit(130)

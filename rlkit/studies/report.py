@@ -158,26 +158,22 @@ def show_plan(plan: "Plan", workers: int) -> None:
         console.print(f"Study {plan.config.study}: all {len(plan.runs)} runs are finished.")
         return
     table = Table("run", "held out", "FLOPs", "about", "status", title=f"Study {plan.config.study}")
+    none, left = (math.nan, math.nan), list(plan.warm_starts.values())
     rows = [(f"warm start of {name}", "", cost, "made once") for name, cost in plan.warm_starts.items()]
     for run in plan.runs:
-        step, total, cost = kept_step(run.folder), run.config.trainer.total_training_steps, None
+        step, total, cost = kept_step(run.folder), run.config.trainer.total_training_steps, none
         if run.trained:
             status = "done" if run.finished else "trained, without its notebook"
         else:
-            status, (flops, seconds), share = (
-                _continuation(step, total),
-                plan.costs[run.name],
-                1 - step / total,
-            )
-            cost = (share * flops, share * seconds)
+            status, (flops, seconds) = _continuation(step, total), plan.costs[run.name]
+            cost = (1 - step / total) * flops, (1 - step / total) * seconds
+            left.append(cost)
         rows.append((run.label, "yes" if run.held_out else "", cost, status))
-    for name, held, cost, status in rows:
-        known = cost is not None and math.isfinite(cost[0])
-        words = (f"{cost[0]:.1e}", duration(cost[1])) if known else ("", "")
+    for name, held, (flops, seconds), status in rows:
+        words = (f"{flops:.1e}", duration(seconds)) if math.isfinite(flops) else ("", "")
         table.add_row(name, held, *words, status)
     console.print(table)
-    about = left_words([cost for _, _, cost, _ in rows if cost], workers)
-    console.print(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {about}.")
+    console.print(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {left_words(left, workers)}.")
     for caution in inert_sentences(inert_factors(plan.runs)):
         console.print(caution, style="yellow", markup=False)
 
@@ -201,14 +197,13 @@ def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> N
     for name, lines in failed.items():
         console.print(f"\n{name} failed:", style="bold red")
         console.print(lines, markup=False)
+    words = summary.read_text(encoding="utf-8").rstrip() if summary.exists() else ""
     if failed:
         words = (
             f"Failed: {', '.join(failed)}. Logs and partial notebooks are in {folder / 'notebooks'}; "
             "the same command tries again, runs from their last checkpoints."
         )
-    else:
-        words = summary.read_text(encoding="utf-8").rstrip() if summary.exists() else ""
-    if reading and not failed:
+    elif reading:
         words += f'\n\nAs tables     rlkit.read("{folder}"), rlkit.read_evals("{folder}")'
         words += f"\nfor a paper   rlkit figures {folder} --venue icml"
     console.print("\n" + words.strip(), markup=False)
@@ -222,7 +217,7 @@ class Board:
         self.plan = plan
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._began: dict[PlannedRun, float] = {}
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: set[str] = set()
         self._next_look = 0.0
 
     def __enter__(self) -> "Board":
@@ -257,9 +252,11 @@ class Board:
     def _warnings(self, run: "PlannedRun") -> list[str]:
         """What the run has warned of since the last look."""
         found = read_json(run.folder / "run.json").get("warnings", {}).values()
-        new = [sentence for sentence in found if (run.id, sentence) not in self._warned]
-        self._warned |= {(run.id, sentence) for sentence in new}
-        return [f"{run.label}: {sentence}" for sentence in new]
+        new = [
+            line for line in (f"{run.label}: {sentence}" for sentence in found) if line not in self._warned
+        ]
+        self._warned.update(new)
+        return new
 
     def ended(self, run: "PlannedRun", problem: str | None, again: bool = False) -> None:
         """Print how a run ended: `problem` has the last lines of one that failed or, where it is tried `again`, was

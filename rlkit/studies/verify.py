@@ -73,13 +73,13 @@ def verify_resume(
         UserError: one of the runs failed by itself, or ended before it could be killed.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+        one, other = Path(temporary, "whole"), Path(temporary, "killed")
         say("Running undisturbed …")
-        whole = whole_run(config, folder / "whole")
+        whole = whole_run(config, one)
         say(f"Running with {kills} kills …")
-        after = killed_run(config, folder / "killed", kills, seed)
+        after = killed_run(config, other, kills, seed)
         say(f"Killed after steps {', '.join(map(str, after))}.")
-        return differences(whole, whole_run(config, folder / "killed"))
+        return differences(whole, whole_run(config, other))
 
 
 def whole_run(config: RunConfig, root: Path) -> Path:
@@ -103,9 +103,8 @@ def killed_run(config: RunConfig, root: Path, kills: int, seed: int | None) -> l
             time.sleep(0.005)
         time.sleep(moments.uniform(0, 0.2))
         if process.poll() is not None:
-            raise UserError(
-                f"The run ended before it could be killed after step {target}: {last_lines(root / 'log.txt')}"
-            )
+            lines = last_lines(root / "log.txt")
+            raise UserError(f"The run ended before it could be killed after step {target}: {lines}")
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         after.append(max(_rows(folder), default=-1))
