@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from rlkit import samplers
 from rlkit.backends import train
 from rlkit.compute import Ledger
 from rlkit.config import RunConfig
@@ -20,7 +19,7 @@ from rlkit.models.loading import load_policy
 from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
 from rlkit.samplers import vllm
-from rlkit.samplers.choice import beside_cache
+from rlkit.samplers.choice import beside_cache, chosen
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import update
 from rlkit.training.critic import Critic
@@ -51,20 +50,20 @@ def test_a_sampler_that_keeps_old_weights_stops_the_run(tmp_path, monkeypatch):
 
 def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
     large, small, h200, c = shape_of("qwen2.5-7b"), shape_of("qwen2.5-1.5b"), 150e9, config()
-    assert samplers.chosen(c, large, None) == ("torch", "there is no GPU")
-    assert samplers.chosen(c, small, h200)[0] == "torch"
-    assert samplers.chosen(c, large, h200)[0] == "vllm"
-    name, why = samplers.chosen(c, large, h200, installed=False)
+    assert chosen(c, large, None) == ("torch", "there is no GPU")
+    assert chosen(c, small, h200)[0] == "torch"
+    assert chosen(c, large, h200)[0] == "vllm"
+    name, why = chosen(c, large, h200, installed=False)
     assert name == "torch" and "pip install" in why
-    assert samplers.chosen(config(name="vllm"), small, None, installed=False)[0] == "vllm"
-    name, why = samplers.chosen(c, small, 15e9)
+    assert chosen(config(name="vllm"), small, None, installed=False)[0] == "vllm"
+    name, why = chosen(c, small, 15e9)
     assert name == "vllm" and "48% of the GPU's memory" in why
 
 
 @pytest.mark.parametrize(("gib", "name"), [(1, "torch"), (0.01, "vllm")])
 def test_a_torch_sampler_that_would_hold_too_much_of_the_gpu_makes_way(gib, name):
     c = config()
-    assert samplers.chosen(c, shape_of(c.model.path), gib * 2**30)[0] == name
+    assert chosen(c, shape_of(c.model.path), gib * 2**30)[0] == name
 
 
 def test_vllm_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
@@ -78,10 +77,10 @@ def test_the_sampler_knows_what_the_trainer_will_take(monkeypatch):
     monkeypatch.setattr(vllm, "VllmSampler", lambda _, **options: found.update(options))
     c = config(name="vllm")
     policy = load_policy(c.model)
-    samplers.make_sampler(policy, c)
+    choice.make_sampler(policy, c)
     assert found["later"] == 8 * sum(p.numel() for p in policy.model.parameters())  # moments
     assert (found["max_num_seqs"], found["max_model_len"]) == (8 * 8, 256 + 6)
-    samplers.make_sampler(
+    choice.make_sampler(
         policy, validate(RunConfig, override(c.model_dump(), {"actor.optimizer_offload": True}))
     )
     assert found["later"] == 0
@@ -207,5 +206,5 @@ def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, 
         assert learning.critic is not None
         assert (learning.actor.decoder.kernels is not EAGER) is made
         assert learning.critic.learner.decoder.kernels is learning.actor.decoder.kernels
-        sampler: Any = samplers.make_sampler(there, c)[0]
+        sampler: Any = choice.make_sampler(there, c)[0]
         assert sampler.decoder.kernels is learning.actor.decoder.kernels
