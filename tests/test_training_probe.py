@@ -19,7 +19,7 @@ from rlkit.models.loading import load_policy
 from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
 from rlkit.samplers import vllm
-from rlkit.samplers.choice import beside_cache, chosen
+from rlkit.samplers.choice import beside_cache, chosen, make_sampler
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import update
 from rlkit.training.critic import Critic
@@ -77,12 +77,10 @@ def test_the_sampler_knows_what_the_trainer_will_take(monkeypatch):
     monkeypatch.setattr(vllm, "VllmSampler", lambda _, **options: found.update(options))
     c = config(name="vllm")
     policy = load_policy(c.model)
-    choice.make_sampler(policy, c)
+    make_sampler(policy, c)
     assert found["later"] == 8 * sum(p.numel() for p in policy.model.parameters())  # moments
     assert (found["max_num_seqs"], found["max_model_len"]) == (8 * 8, 256 + 6)
-    choice.make_sampler(
-        policy, validate(RunConfig, override(c.model_dump(), {"actor.optimizer_offload": True}))
-    )
+    make_sampler(policy, validate(RunConfig, override(c.model_dump(), {"actor.optimizer_offload": True})))
     assert found["later"] == 0
 
 
@@ -206,5 +204,5 @@ def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, 
         assert learning.critic is not None
         assert (learning.actor.decoder.kernels is not EAGER) is made
         assert learning.critic.learner.decoder.kernels is learning.actor.decoder.kernels
-        sampler: Any = choice.make_sampler(there, c)[0]
+        sampler: Any = make_sampler(there, c)[0]
         assert sampler.decoder.kernels is learning.actor.decoder.kernels
