@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.figures.theme import LABELS, styled
 from rlkit.files import replacing, write_text
-from rlkit.laws.diagnose import findings, in_words
-from rlkit.laws.report import escaped
+from rlkit.laws.report import escaped, findings, in_words
 from rlkit.measures.summary import held_out_error, outside
 from rlkit.measures.tables import runs_behind
 from rlkit.results.provenance import git_state

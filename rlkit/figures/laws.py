@@ -64,7 +64,7 @@ def curves(
 
 def _logged(fit: LawFit, column: str) -> bool:
     """Whether a column of the law is drawn on a logarithmic axis."""
-    return column not in fit.law.unlogged and bool((fit.table.columns[column] > 0).all())
+    return bool((fit.table.columns[column] > 0).all())
 
 
 def log_axes(ax: Axes, fit: LawFit, along: str) -> None:

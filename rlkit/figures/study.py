@@ -16,8 +16,7 @@ from rlkit.figures.tables import latex_table
 from rlkit.figures.theme import LABELS, WIDTHS, width_of
 from rlkit.files import write_text
 from rlkit.laws import LawFit, Loss, fit
-from rlkit.laws.diagnose import findings, in_words
-from rlkit.laws.report import escaped
+from rlkit.laws.report import escaped, findings, in_words
 from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
 from rlkit.measures.tables import equal_cells_sentence

@@ -52,14 +52,6 @@ class Draws(NamedTuple):
     lost: int
 
 
-class Plan(NamedTuple):
-    """What a fit's arguments ask for: the number of resamples, and rows ("case") or residuals."""
-
-    count: int = 0
-    kind: str = "residual"
-    seed: int = 0
-
-
 def scheme(found: Optimum, kind: str) -> Scheme:
     """The scheme that a fit's arguments ask for; a UserError where its table does not allow it."""
     cluster, timed = found.table.cluster, found.table.order is not None
@@ -77,7 +69,7 @@ def scheme(found: Optimum, kind: str) -> Scheme:
 
 
 class Autoregression:
-    """A first-order autoregression of a fit's errors, in units of `Optimum.sizes`.
+    """A first-order autoregression of a fit's errors, in units of `Optimum.sizes()`.
 
     Residuals look less correlated than errors are, because the fit absorbs what varies slowly. With R(rho) the errors'
     correlations and G = 1 - H the fit's projection, residuals have the covariance G·R·G: rho is where its lag-1
@@ -90,7 +82,7 @@ class Autoregression:
         n = len(found.table)
         assert found.table.order is not None
         self.order = found.table.order
-        sizes = found.sizes[self.order]
+        sizes = found.sizes()[self.order]
         J = found.problem.jacobian(found.z[None])[1][0][found.law.estimated][:, self.order] / sizes
         unit = np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300))
         _, scale, basis = np.linalg.svd(unit, full_matrices=False)
@@ -130,9 +122,9 @@ class Autoregression:
         return noise
 
 
-def draw_weights(table: Table, plan: Scheme, count: int, seed: int) -> np.ndarray:
+def draw_weights(table: Table, plan: Scheme, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) weights of case and cluster resamples: `table.weights` times the draws of each row."""
-    rng, n = generator("laws", "bootstrap", seed), len(table)
+    n = len(table)
     if plan.kind == "cluster":
         counts = rng.multinomial(plan.units, np.full(plan.units, 1 / plan.units), size=count)
         return counts[:, table.cluster] * table.weights
@@ -140,45 +132,50 @@ def draw_weights(table: Table, plan: Scheme, count: int, seed: int) -> np.ndarra
     return np.bincount(chosen.ravel(), minlength=count * n).reshape(count, n) * table.weights
 
 
-def draw_noise(found: Optimum, kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    """(count, n) noise like the residuals, in residual space: what resamples add to the fit. Single residuals are
-    divided by `Optimum.sizes`, centred and inflated by sqrt(n/(n - p)). Each cluster has an offset, of the variance
+def draw_values(found: Optimum, kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
+    """(count, n) values in residual space: what is predicted, with noise like the residuals. Single residuals are
+    divided by `Optimum.sizes()`, centred and inflated by sqrt(n/(n - p)). Each cluster has an offset, of the variance
     that a one-way analysis of variance leaves between clusters (Chambers and Chandra 2013)."""
+    n, cluster = len(found.table), found.table.cluster
     if kind == "autoregressive":
-        return Autoregression(found).draw(count, rng) * found.sizes
-    n, e = len(found.table), found.residuals / found.sizes
-    e, offsets = (e - e.mean()) * np.sqrt(n / max(found.freedom, 1)), 0.0
-    if (cluster := found.table.cluster) is not None:
-        size = np.bincount(cluster)
-        mean = np.bincount(cluster, e) / size
-        e = (e - mean[cluster]) * np.sqrt(n / max(n - len(size), 1))
-        between = max(0.0, np.var(mean, ddof=1) - np.mean(e**2) * np.mean(1 / size))
-        scaled = (mean - mean.mean()) * np.sqrt(between / max(np.var(mean), 1e-300))
-        offsets = rng.choice(scaled, size=(count, len(size)))[:, cluster]
-    return (offsets + e[rng.integers(n, size=(count, n))]) * found.sizes
-
-
-def resample(found: Optimum, ends: Solution, plan: Plan) -> Draws:
-    """Every resample starts from whichever known optimum (`ends`) suits it best, and is solved again from its
-    neighbours' solutions wherever one of those beats its own. A UserError where they have too few distinct points."""
-    count, rows, loss = plan.count, found.table, found.loss
-    problem, losses = replace(found.problem, central=False), found.loss.refit(found.spread)
-    drawn = scheme(found, plan.kind)
-    y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
-    if drawn.kind in ("case", "cluster"):
-        weights = draw_weights(rows, drawn, count, plan.seed)
-        usable = _determined(rows, weights, len(found.law.free))
+        noise = Autoregression(found).draw(count, rng)
     else:
-        y = found.predicted + draw_noise(found, drawn.kind, count, generator("laws", "bootstrap", plan.seed))
-        y = np.clip(y, 0.0, 1.0) if loss.name == "binomial" else y
-    others = generator("laws", "cross-check", plan.seed).permutation(count)[: 64 if y.ndim == 1 else 8]
-    solved = refit(problem, losses, _pool(found, ends, losses), found.z, y, weights, others)
-    # one that still walks has run away, and is counted in the warnings
-    usable &= np.isfinite(solved.objective)
+        e, offsets = found.residuals / found.sizes(), 0.0
+        e = (e - e.mean()) * np.sqrt(n / max(found.freedom, 1))
+        if cluster is not None:
+            size = np.bincount(cluster)
+            mean = np.bincount(cluster, e) / size
+            e = (e - mean[cluster]) * np.sqrt(n / max(n - len(size), 1))
+            between = max(0.0, np.var(mean, ddof=1) - np.mean(e**2) * np.mean(1 / size))
+            scaled = (mean - mean.mean()) * np.sqrt(between / max(np.var(mean), 1e-300))
+            offsets = rng.choice(scaled, size=(count, len(size)))[:, cluster]
+        noise = offsets + e[rng.integers(n, size=(count, n))]
+    y = found.predicted + noise * found.sizes()
+    return np.clip(y, 0.0, 1.0) if found.loss.name == "binomial" else y
+
+
+def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
+    """Every resample starts from whichever known optimum suits it best, and is solved again from its neighbours'
+    solutions wherever one of those beats its own. A UserError where they have too few distinct points."""
+    rows, losses, drawn = found.table, found.loss.refit(found.spread), scheme(found, kind)
+    y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
+    rng, pool = generator("laws", "bootstrap", seed), _pool(found, losses)
+    if drawn.kind in ("case", "cluster"):
+        weights = draw_weights(rows, drawn, count, rng)
+        member = np.eye(rows.cells().max() + 1)[rows.cells()]
+        if member.shape[1] <= 400:  # at least as many distinct points as parameters
+            usable = ((weights > 0) @ member > 0).sum(axis=1) >= len(found.law.free)
+    else:
+        y = draw_values(found, drawn.kind, count, rng)
+    others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
+    solved = refit(replace(found.problem, central=False), losses, pool, found.z, y, weights, others)
+    usable &= np.isfinite(
+        solved.objective
+    )  # one that still walks has run away, and is counted in the warnings
     if usable.sum() < 2:
         told = f"the {drawn.units} units leave too few distinct points. Use resample='residual' or more data"
         raise UserError(f"None of the {count} resamples could be fitted: {told}.")
-    return Draws(problem.law.from_z(solved.z[usable])[0], drawn, int(count - usable.sum()))
+    return Draws(found.law.from_z(solved.z[usable])[0], drawn, int(count - usable.sum()))
 
 
 def refit(
@@ -197,9 +194,7 @@ def refit(
     start, score = _best_of(problem, losses[-1], np.concatenate([center[None], solved.z[others]]), y, weights)
     if len(worse := np.flatnonzero(~(solved.objective <= score * (1 + 1e-6)))):
         own_y, own_weights = (a[worse] if a.ndim == 2 and len(a) > 1 else a for a in (y, weights))
-        again = minimise(problem, start[worse], own_y, own_weights, losses, 1e-8)
-        for old, new in zip(solved, again, strict=True):
-            old[worse] = new
+        solved.put(worse, minimise(problem, start[worse], own_y, own_weights, losses, 1e-8))
     return solved
 
 
@@ -215,13 +210,13 @@ def runaways(law: Law, values: np.ndarray, params: Mapping[str, float]) -> dict[
     return found
 
 
-def _pool(found: Optimum, ends: Solution, losses: Sequence[Loss]) -> np.ndarray:
+def _pool(found: Optimum, losses: Sequence[Loss]) -> np.ndarray:
     """Where resamples may start: the optima that the search found or, since a term at zero has no slope by
     which a resample could leave it, optima with each parameter at a bound held away from it."""
     law, problem = found.law, found.problem
     if not found.at_bound:
-        return ends.z[np.argsort(ends.objective)][:8]
-    start, free = np.repeat(found.z[None], 3, axis=0), found.law.estimated
+        return found.ends
+    start, free = np.repeat(found.z[None], 3, axis=0), found.law.estimated.copy()
     for name, bound in found.at_bound.items():
         j, (low, high) = law.parameters.index(name), law.limits(name)
         away = np.array([0.02, 0.1, 0.3]) * min(problem.unit(found.z, name), high - low)
@@ -244,12 +239,3 @@ def _best_of(
             score = np.where(np.isfinite(score), score, np.inf)
     best = score.argmin(axis=1)
     return pool[best], score[np.arange(len(score)), best]
-
-
-def _determined(rows: Table, weights: np.ndarray, parameters: int) -> np.ndarray:
-    """(B,) bool: the resample holds at least as many distinct points as there are parameters."""
-    cells = rows.cells()
-    if cells.max() > 400:
-        return np.ones(len(weights), dtype=bool)
-    member = np.eye(cells.max() + 1)[cells]
-    return ((weights > 0) @ member > 0).sum(axis=1) >= parameters

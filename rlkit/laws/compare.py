@@ -13,7 +13,7 @@ import pandas as pd
 
 from rlkit.errors import UserError
 from rlkit.laws import table as tables
-from rlkit.laws.bootstrap import draw_noise
+from rlkit.laws.bootstrap import draw_values
 from rlkit.laws.fitting import LawFit, fit
 from rlkit.laws.law import Law, resolve
 from rlkit.laws.report import CONVENTION
@@ -35,9 +35,8 @@ class Backtest:
     level: float
 
     def __repr__(self) -> str:
-        told = (
-            f"rmse {self.rmse:.4g}, bias {self.bias:+.4g}, {self.inside:.0%} inside the {self.level:.0%} band"
-        )
+        within = f"{self.inside:.0%} inside the {self.level:.0%} band"
+        told = f"rmse {self.rmse:.4g}, bias {self.bias:+.4g}, {within}"
         return f"{self.fit!r} on {len(self.held_out)} held-out rows: {told}"
 
 
@@ -59,23 +58,19 @@ def backtest(
     """
     if options.get("group") is not None:
         raise UserError("backtest takes one group at a time: select its rows first.")
-    held = tables.frozen(df)
-    for rule in tables.as_rules(holdout):
-        held |= tables.matches(df, rule, "holdout")
-    for rule in tables.as_rules(options.get("exclude")):
-        held &= ~tables.matches(df, rule, "exclude")
+    held = tables.frozen(df) | tables.choose(df, holdout, "holdout")[0]
+    held &= ~tables.choose(df, options.get("exclude"), "exclude")[0]
     if not held.any():
         raise UserError("Nothing is held out: give holdout=, e.g. 'N > 1e9', or a column 'held_out'.")
     without = fit(df, law, y=y, x=x, holdout=holdout, **options)
     unread = df.loc[held].drop(columns=tables.HELD_OUT, errors="ignore")
-    band = without.predict(unread, band="prediction", level=level)
+    rows = unread.join(without.predict(unread, band="prediction", level=level))
     observed = tables.numbers(unread, y, "y")
-    error = band["prediction"].to_numpy() - observed
-    inside = (observed >= band["low"]) & (observed <= band["high"])
-    rows = unread.assign(**{c: band[c] for c in band}, prediction_error=error, inside=inside)
+    rows["prediction_error"] = error = rows["prediction"].to_numpy() - observed
+    rows["inside"] = (observed >= rows["low"]) & (observed <= rows["high"])
     with np.errstate(over="ignore"):
         rmse = float(np.sqrt(np.mean(error**2)))
-    return Backtest(without, rows, rmse, float(error.mean()), float(inside.mean()), level)
+    return Backtest(without, rows, rmse, float(error.mean()), float(rows["inside"].mean()), level)
 
 
 @dataclass(frozen=True)
@@ -89,11 +84,6 @@ class Comparison:
     backtests: Mapping[str, Backtest]
     failed: Mapping[str, str]
     tail: str
-
-    @property
-    def best(self) -> LawFit:
-        """The fit, without the tail, of the law that predicts the tail best."""
-        return self.backtests[self.table["law"].iloc[0]].fit
 
     def summary(self) -> str:
         """The table as text, with the laws that could not be fitted."""
@@ -129,38 +119,35 @@ def compare(
     forms = {form.name: form for form in map(resolve, laws)}
     if len(forms) < 2:
         raise UserError(f"compare needs two laws or more, not {list(forms)}.")
-    options.setdefault("log", bool((df[y] > 0).all()) if y in df.columns else True)
-    columns = {name: _columns(form, x) for name, form in forms.items()}
+    options.setdefault("log", y not in df.columns or bool((df[y] > 0).all()))
     found: dict[str, Backtest] = {}
     failed: dict[str, str] = {}
+    rows = []
     for name, form in forms.items():
+        columns = x
+        if isinstance(
+            x, Mapping
+        ):  # the entries that the law has; a single one serves every law of one column
+            own = {c: column for c, column in x.items() if c in form.columns}
+            columns = own or (next(iter(x.values())) if len(x) == len(form.columns) == 1 else own)
         try:
-            found[name] = backtest(df, form, y=y, x=columns[name], holdout=holdout, **options)
+            found[name] = test = backtest(df, form, y=y, x=columns, holdout=holdout, **options)
         except UserError as error:
             failed[name] = str(error)
-    if not found:
-        reasons = list(dict.fromkeys(failed.values()))
-        told = "; ".join(f"{k}: {v}" for k, v in failed.items())
-        raise UserError(reasons[0] if len(reasons) == 1 else f"No law could be fitted: {told}")
-    rows = []
-    for name, test in found.items():
+            continue
         c, lack = test.fit.criteria, test.fit.lack_of_fit
         rows.append(
             {"law": name, "tail_rmse": test.rmse, "tail_bias": test.bias, "inside": test.inside, "aicc": c.aicc,
              "aic": c.aic, "bic": c.bic, "r2": c.r2, "lack_of_fit": np.nan if lack is None else lack.p,
              "parameters": len(test.fit.law.free), "n": len(test.fit.table), "warnings": len(test.fit.warnings)}
         )  # fmt: skip
-    table = pd.DataFrame(rows).sort_values("tail_rmse")
+    if not found:
+        told = "; ".join(f"{k}: {v}" for k, v in failed.items())
+        one = next(iter(failed.values())) if len(set(failed.values())) == 1 else ""
+        raise UserError(one or f"No law could be fitted: {told}")
+    table = pd.DataFrame(rows).sort_values("tail_rmse", ignore_index=True)
     shown = "; ".join(map(tables.describe, tables.as_rules(holdout))) or tables.HELD_OUT
-    return Comparison(table.reset_index(drop=True), found, failed, shown)
-
-
-def _columns(law: Law, x: Mapping[str, str] | str | None) -> Any:
-    """The entries of x that a law has; a single one serves every law of one column."""
-    if x is None or isinstance(x, str):
-        return x
-    chosen = {c: name for c, name in x.items() if c in law.columns}
-    return next(iter(x.values())) if not chosen and len(x) == len(law.columns) == 1 else chosen
+    return Comparison(table, found, failed, shown)
 
 
 @dataclass(frozen=True)
@@ -200,12 +187,12 @@ def recover(one: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
         told = f"is rejected by its own data (p = {test.p:.2g}), so copies of it say nothing of its intervals"
         raise UserError(f"The law {one.law.name!r} {told}: fit another law.")
     names, found = one.law.free, []
-    kind = "residual" if one.scheme is None else one.scheme.kind
-    for i, noise in enumerate(draw_noise(one, kind, replicates, generator("laws", "recover", seed))):
-        y = to_space(one.predicted + noise, one.space, "linear")[0]
-        y = np.clip(y, 0.0, 1.0) if one.loss.name == "binomial" else y
+    kind, rng = "residual" if one.scheme is None else one.scheme.kind, generator("laws", "recover", seed)
+    for i, value in enumerate(draw_values(one, kind, replicates, rng)):
+        rows = replace(one.table, y=to_space(value, one.space, "linear")[0])
+        options = {"count": min(one.count, 200), "kind": one.kind, "seed": i}
         with suppress(UserError):
-            ends = one.again(replace(one.table, y=y), seed=i, most=200).interval(level)
+            ends = LawFit.of(rows, one.law, one.loss, one.space, **options).interval(level)
             found.append([ends[p] for p in names])
     if not found:
         raise UserError(f"None of the {replicates} simulated copies of this design could be fitted.")

@@ -8,7 +8,7 @@ this is the F profile of lmfit's conf_interval.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,9 +19,9 @@ from scipy.optimize import elementwise
 
 from rlkit.errors import UserError
 from rlkit.laws import bootstrap
-from rlkit.laws.bootstrap import Draws, Plan, Scheme
+from rlkit.laws.bootstrap import Draws, Scheme
 from rlkit.laws.optimum import Optimum
-from rlkit.laws.solver import Problem, Solution, minimise, to_space
+from rlkit.laws.solver import Problem, minimise, to_space
 from rlkit.laws.table import numbers
 
 Band = Literal["confidence", "prediction"]
@@ -31,11 +31,12 @@ WALK = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 200.0, np.inf)
 
 @dataclass(frozen=True)
 class Estimate(Optimum):
-    """An optimum and how its uncertainty is found: the resamples asked for, all that the search `ends` at, where they
-    may start, or resamples that were drawn elsewhere (`given`); `notes` are shown with the warnings."""
+    """An optimum with so many resamples (`count`) of rows ("case") or residuals (`kind`) from a seed, or resamples that
+    were drawn elsewhere (`given`); `notes` are shown with the warnings."""
 
-    plan: Plan
-    ends: Solution = field(repr=False)
+    count: int = 0
+    kind: str = "residual"
+    seed: int = 0
     given: Draws | None = None
     notes: tuple[str, ...] = ()
 
@@ -43,9 +44,9 @@ class Estimate(Optimum):
     def resampled(self) -> Draws | None:
         """The resamples, drawn when first needed; None where none were asked for. A UserError as of
         `bootstrap.resample`."""
-        if self.given is not None or not self.plan.count:
+        if self.given is not None or not self.count:
             return self.given
-        return bootstrap.resample(self, self.ends, self.plan)
+        return bootstrap.resample(self, self.kind, self.count, self.seed)
 
     @property
     def draws(self) -> np.ndarray | None:
@@ -57,22 +58,16 @@ class Estimate(Optimum):
         """How the resamples were drawn."""
         return None if self.resampled is None else self.resampled.scheme
 
-    @cached_property
-    def covariance(self) -> np.ndarray:
-        """(p, p) covariance of the estimates in natural units: of the draws, or without them Wald's."""
-        with np.errstate(all="ignore"):
-            if self.draws is not None:
-                return np.cov(self.draws.T).reshape(len(self.z), len(self.z))
-            slope = self.law.from_z(self.z[None])[1][0]
-            return wald_covariance(self) * np.outer(slope, slope)
-
     @property
     def stderr(self) -> dict[str, float]:
-        """Standard errors of the estimates; without a bootstrap NaN for one at a bound."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            sd = np.sqrt(np.diagonal(self.covariance)).tolist()
-        found = dict(zip(self.law.parameters, sd, strict=True))
-        return found if self.draws is not None else {**found, **dict.fromkeys(self.at_bound, np.nan)}
+        """Standard errors of the estimates, of the draws or else Wald's, which are NaN at a bound."""
+        with np.errstate(all="ignore"):
+            if self.draws is not None:
+                sd = np.std(self.draws, axis=0, ddof=1)
+            else:
+                sd = np.sqrt(np.diagonal(wald_covariance(self))) * self.law.from_z(self.z)[1]
+                sd[[p in self.at_bound for p in self.law.parameters]] = np.nan
+        return dict(zip(self.law.parameters, sd.tolist(), strict=True))
 
     def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
         """Interval of each free parameter: percentiles of the resamples, stretched for small samples; without any the
@@ -83,15 +78,14 @@ class Estimate(Optimum):
         if self.draws is None:
             return profiles(self, level)
         # Linear parameters may be at a bound, which is infinitely far away in z: theirs are natural units.
-        natural = np.array([p in self.law.linear for p in self.law.parameters])
-        draws = np.where(natural, self.draws, self.law.to_z(self.draws))
-        center = np.where(natural, self.law.from_z(self.z[None])[0][0], self.z)
+        law, natural = self.law, self.law.linearly
+        draws = np.where(natural, self.draws, law.to_z(self.draws))
+        center = np.where(natural, law.from_z(self.z)[0], self.z)
         ends = self._percentiles(draws, center, level)
-        ends = np.where(natural, ends, self.law.from_z(ends)[0])
-        limits = np.array([self.law.limits(name) for name in self.law.parameters])
-        low, high = np.maximum(ends[0], limits[:, 0]), np.minimum(ends[1], limits[:, 1])
-        found = dict(zip(self.law.parameters, zip(low.tolist(), high.tolist(), strict=True), strict=True))
-        return {name: found[name] for name in self.law.free}
+        ends = np.where(natural, ends, law.from_z(ends)[0])
+        limits = np.array([law.limits(name) for name in law.parameters]).T
+        pairs = np.array([np.maximum(ends[0], limits[0]), np.minimum(ends[1], limits[1])]).T.tolist()
+        return {p: (low, high) for p, (low, high) in zip(law.parameters, pairs, strict=True) if p in law.free}
 
     def _percentiles(self, draws: np.ndarray, center: np.ndarray, level: float) -> np.ndarray:
         """(2, …) percentiles of draws (B, …), stretched about the estimate."""
@@ -124,7 +118,7 @@ class Estimate(Optimum):
             noise = np.zeros(len(df))
             if band == "prediction":
                 known = numbers(df, name, "weights") if name in df.columns else np.median(self.table.weights)
-                noise = self.sizes_at(center, np.broadcast_to(known, len(df)))
+                noise = self.sizes(center, np.broadcast_to(known, len(df)))
             ends = to_space(self._ends(problem, center, noise, level, repeats), self.space, "linear")[0]
         table = {"prediction": value, "low": np.minimum(*ends), "high": np.maximum(*ends)}
         return pd.DataFrame(table, index=df.index)
@@ -133,7 +127,7 @@ class Estimate(Optimum):
         self, problem: Problem, center: np.ndarray, noise: np.ndarray, level: float, repeats: int
     ) -> np.ndarray:
         """(2, m) ends of a band about the predictions `center` (m,), in residual space."""
-        e = self.residuals / self.sizes * np.sqrt(len(self.table) / self.freedom)
+        e = self.residuals / self.sizes() * np.sqrt(len(self.table) / self.freedom)
         if self.draws is None:
             J = problem.jacobian(self.z[None])[1][0]
             variance = np.einsum("pm,pq,qm->m", J, wald_covariance(self), J)
@@ -142,7 +136,7 @@ class Estimate(Optimum):
             return np.stack([center - half, center + half])
         draws = problem.predict(self.law.to_z(self.draws))
         if noise.any():
-            rng = np.random.default_rng(self.plan.seed)
+            rng = np.random.default_rng(self.seed)
             draws = draws + rng.choice(e, size=(len(draws), repeats)).mean(axis=1)[:, None] * noise
         return self._percentiles(draws, center, level)
 
@@ -164,15 +158,15 @@ def wald_covariance(fit: Optimum) -> np.ndarray:
     J = fit.problem.jacobian(fit.z[None])[1][0][fit.law.estimated]
     w, cluster, (p, n) = fit.table.weights, fit.table.cluster, J.shape
     inverse = np.linalg.pinv((J * w * _smooth_curvature(fit)) @ J.T, rcond=1e-13, hermitian=True)
-    scores = J * w * fit.slopes
-    if cluster is not None:
-        count = cluster.max() + 1
-        scores = scores @ np.eye(count)[cluster]
-        small = inverse @ (scores @ scores.T) @ inverse * (count / (count - 1)) * (n - 1) / (n - p)
-    elif fit.loss.robust:
-        small = inverse @ (scores @ scores.T) @ inverse * n / (n - p)
-    else:
+    if cluster is None and not fit.loss.robust:
         small = inverse * _scale(fit)
+    else:
+        scores, inflate = J * w * fit.slopes, n / (n - p)
+        if cluster is not None:
+            count = cluster.max() + 1
+            scores = scores @ np.eye(count)[cluster]
+            inflate = (count / (count - 1)) * (n - 1) / (n - p)
+        small = inverse @ (scores @ scores.T) @ inverse * inflate
     out = np.zeros((len(fit.z), len(fit.z)))
     out[np.ix_(fit.law.estimated, fit.law.estimated)] = small
     return out
@@ -193,10 +187,10 @@ def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:
     every parameter walk outward together."""
     law, names = fit.law, fit.law.free
     index = np.repeat([law.parameters.index(n) for n in names], 2)
-    side = np.tile([-1.0, 1.0], len(names))
+    side, rows = np.tile([-1.0, 1.0], len(names)), np.arange(len(index))
     unit = np.clip(np.sqrt(np.diagonal(wald_covariance(fit)))[index], 1e-4, 2.0)
     unit[[law.parameters[j] in fit.at_bound for j in index]] = 2.0  # no slope there, so no error either
-    bounded = np.array([np.isfinite(law.limits(law.parameters[j])).any() for j in index])
+    bounded = np.isfinite([law.limits(law.parameters[j]) for j in index]).any(axis=1)
     t = float(stats.t.ppf((1 + level) / 2, fit.freedom))
     limit = fit.minimum + 0.5 * t * t * _scale(fit)
     reach = np.where(bounded, FAR, 1e4 * unit)
@@ -209,13 +203,19 @@ def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:
         heights.append(height)
         if np.all((height > limit) | (offset >= reach)):
             break
-    found = _crossings(fit, index, side, np.array(offsets), np.array(heights), limit)
-    ends = [
-        law.limits(law.parameters[j])[k % 2]
-        if np.isinf(found[k])
-        else float(law.natural(j, fit.z[j] + side[k] * found[k])[0])
-        for k, j in enumerate(index)
-    ]
+    over, offsets = np.array(heights) > limit, np.array(offsets)
+    crossed, at = over.any(axis=0), np.repeat(fit.z[None], len(index), axis=0)
+    first = np.where(crossed, over.argmax(axis=0), 1)
+
+    def beyond(offset: np.ndarray, row: np.ndarray) -> np.ndarray:
+        i = row.astype(int)
+        at[i], height = _constrained(fit, at[i], index[i], fit.z[index[i]] + side[i] * offset)
+        return height - limit
+
+    between = offsets[first - 1, rows], offsets[first, rows]
+    found = elementwise.find_root(beyond, between, args=(rows,), tolerances={"xrtol": 1e-4}, maxiter=30)
+    at[rows, index] = fit.z[index] + side * np.where(crossed, found.x, np.inf)
+    ends = law.from_z(at)[0][rows, index].tolist()
     return dict(zip(names, zip(ends[::2], ends[1::2], strict=True), strict=True))
 
 
@@ -230,19 +230,3 @@ def _constrained(
     losses = fit.loss.refit(fit.spread)
     solution = minimise(fit.problem, start, fit.observed, fit.table.weights, losses, 1e-9, free)
     return solution.z, solution.objective
-
-
-def _crossings(fit: Optimum, index, side, offsets, heights, limit: float) -> np.ndarray:
-    """Offsets at which each walk crosses the limit; infinite where none does."""
-    crossed = (heights > limit).any(axis=0)
-    first, rows = np.where(crossed, (heights > limit).argmax(axis=0), 1), np.arange(len(index))
-    at = np.repeat(fit.z[None], len(index), axis=0)
-
-    def beyond(offset: np.ndarray, row: np.ndarray) -> np.ndarray:
-        i = row.astype(int)
-        at[i], height = _constrained(fit, at[i], index[i], fit.z[index[i]] + side[i] * offset)
-        return height - limit
-
-    ends = offsets[first - 1, rows], offsets[first, rows]
-    found = elementwise.find_root(beyond, ends, args=(rows,), tolerances={"xrtol": 1e-4}, maxiter=30)
-    return np.where(crossed, found.x, np.inf)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import cached_property
 from typing import Any, Literal
 
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.laws import diagnose, report, table
-from rlkit.laws.bootstrap import Plan
+from rlkit.laws import report, table
 from rlkit.laws.estimate import Estimate
 from rlkit.laws.law import Law, Space, resolve
 from rlkit.laws.optimum import search
@@ -23,17 +21,17 @@ RESAMPLES = 1000
 class LawFit(Estimate):
     """A fitted law with everything that decided it, its uncertainty and its predictions."""
 
-    warnings = cached_property(diagnose.warnings)
-    lack_of_fit = property(diagnose.lack_of_fit)
+    warnings = cached_property(report.warnings)
+    lack_of_fit = property(report.lack_of_fit)
     criteria = property(report.criteria)
     summary = report.summary
     to_json = report.to_json
     to_latex = report.to_latex
 
-    def again(self, rows: table.Table, seed: int, most: int) -> LawFit:
-        """The same law fitted in the same way to other rows, with at most so many resamples."""
-        plan = self.plan._replace(count=min(most, self.plan.count), seed=seed)
-        return _fit(rows, self.law, self.loss, self.space, plan)
+    @classmethod
+    def of(cls, rows: table.Table, law: Law, loss: Loss, space: Space, **options: Any) -> LawFit:
+        """The law fitted to a table; options are the fields of `Estimate`."""
+        return cls(**vars(search(rows, law, loss, space)), **options)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={v:.4g}" for k, v in self.params.items())
@@ -90,32 +88,23 @@ def fit(
     if block is not None and (cluster is not None or not isinstance(block, str)):
         told = "give the column that holds time, of one run; of several runs, cluster= alone"
         raise UserError(f"block is {block!r}, with cluster {cluster!r}: {told}.")
-    drawn = cluster is not None or block is not None or target.name not in ("ls", "binomial")
-    plan = Plan(count, resample or ("case" if drawn else "residual"), seed)
-    space: Space = form.space if log is None else "linear"
-    if target.name == "binomial":
-        space = "linear"
-    elif log:
-        space = "loglog" if form.space == "loglog" else "log"
+    drawn = cluster is not None or block is not None or target.robust
+    plan = {"count": count, "kind": resample or ("case" if drawn else "residual"), "seed": seed}
+    space: Space = (
+        form.space if log is None or (log and form.space == "loglog") else "log" if log else "linear"
+    )
+    space = "linear" if target.name == "binomial" else space
     kept, record = table.leave_out(df, exclude, holdout)
     options = {"weights": weights, "cluster": cluster, "block": block}
 
     def one(part: pd.DataFrame, notes: Sequence[str] = ()) -> LawFit:
         rows = table.build(part, form, y, x, space, record, options)
-        made = _fit(rows, form, target, space, plan, notes)
+        made = LawFit.of(rows, form, target, space, **plan, notes=tuple(notes))
         if bootstrap:
             _ = made.resampled  # what is wrong with the resamples that were asked for is said now
         return made
 
     return one(kept) if group is None else _groups(df, kept, group, one)
-
-
-def _fit(
-    rows: table.Table, law: Law, loss: Loss, space: Space, plan: Plan, notes: Sequence[str] = ()
-) -> LawFit:
-    best, ends = search(rows, law, loss, space)
-    found = {field.name: getattr(best, field.name) for field in fields(best)}
-    return LawFit(**found, plan=plan, ends=ends, notes=tuple(notes))
 
 
 def _groups(df: pd.DataFrame, kept: pd.DataFrame, group: str, one: Any) -> dict[Any, LawFit]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -54,7 +55,6 @@ class Law:
         columns, parameters: argument names, positional and keyword-only.
         linear: parameters in which the value is linear; they are solved for. starts: values to try for the others.
         bounds: a range for each parameter; the default is positive. pinned: parameters held at a value.
-        unlogged: columns on a linear scale (shares, distances), whose range is not counted in decades.
         like: another law, whose best fits are the first starts of the parameters of the same names.
         returns: what the value is: y, ln y, ln(-ln y) or logit y. space: where residuals are taken by default.
         identified_by: (parameter, column): an asymptote is unidentified when max(column) < 3·parameter.
@@ -69,7 +69,6 @@ class Law:
     linear: tuple[str, ...] = ()
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     starts: Mapping[str, Start] = field(default_factory=dict)
-    unlogged: tuple[str, ...] = ()
     like: str | None = None
     returns: Space = "linear"
     space: Space = "log"
@@ -83,10 +82,15 @@ class Law:
         """Parameters that a fit estimates."""
         return tuple(p for p in self.parameters if p not in self.pinned)
 
-    @property
+    @cached_property
     def estimated(self) -> np.ndarray:
         """(p,) bool: the parameters that are free."""
         return np.array([p not in self.pinned for p in self.parameters])
+
+    @cached_property
+    def linearly(self) -> np.ndarray:
+        """(p,) bool: the parameters in which the value is linear."""
+        return np.array([p in self.linear for p in self.parameters])
 
     def limits(self, name: str) -> Bounds:
         return self.bounds.get(name, POSITIVE)
@@ -98,41 +102,40 @@ class Law:
 
     def check(self, names: Iterable[str]) -> None:
         """Refuse names that are none of the law's parameters."""
-        for name in set(names) - set(self.parameters):
+        for name in (name for name in names if name not in self.parameters):
             near, known = did_you_mean(name, self.parameters), ", ".join(self.parameters)
             raise UserError(f"The law {self.name!r} has no parameter {name!r}.{near} It has {known}.")
 
+    @cached_property
+    def _ranges(self) -> tuple[np.ndarray, ...]:
+        """(p,) lower and upper bounds, and which parameters have a lower one only, and which both."""
+        low, high = np.array([self.limits(name) for name in self.parameters], dtype=float).T
+        return low, high, np.isfinite(low) & np.isinf(high), np.isfinite(low) & np.isfinite(high)
+
     def to_z(self, values: np.ndarray) -> np.ndarray:
-        """Natural parameters (B, p) to unbounded coordinates (B, p); values at a bound are moved inside."""
-        z = np.array(values, dtype=float)
-        for j, name in enumerate(self.parameters):
-            low, high = self.limits(name)
-            v = z[..., j]
-            if np.isfinite(low) and np.isfinite(high):
-                share = np.clip((v - low) / (high - low), 1e-9, 1 - 1e-9)
-                z[..., j] = np.log(share / (1 - share))
-            elif np.isfinite(low):
-                z[..., j] = np.log(np.maximum(v - low, 1e-300))
+        """Natural parameters (…, p) to unbounded coordinates (…, p); values at a bound are moved inside."""
+        z, (low, high, above, between) = np.array(values, dtype=float), self._ranges
+        z[..., above] = np.log(np.maximum(z[..., above] - low[above], 1e-300))
+        share = (z[..., between] - low[between]) / (high[between] - low[between])
+        share = np.clip(share, 1e-9, 1 - 1e-9)
+        z[..., between] = np.log(share / (1 - share))
         return z
 
     def from_z(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Natural parameters (B, p) and their derivatives with respect to z (B, p)."""
-        values, slope = np.empty(z.shape), np.empty(z.shape)
-        for j in range(len(self.parameters)):
-            values[..., j], slope[..., j] = self.natural(j, z[..., j])
-        return values, slope
-
-    def natural(self, j: int, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values of parameter j at coordinates z (any shape), and their derivatives."""
-        low, high = self.limits(self.parameters[j])
+        """Natural parameters (…, p) and their derivatives with respect to z (…, p)."""
+        low, high, above, between = self._ranges
+        values, slope = np.array(z, dtype=float), np.ones(z.shape)
         with np.errstate(over="ignore"):  # a parameter on its way to infinity gets there
-            if np.isfinite(low) and np.isfinite(high):
-                share = 1 / (1 + np.exp(-z))
-                return low + (high - low) * share, (high - low) * share * (1 - share)
-            if np.isfinite(low):
-                above = np.exp(z)
-                return low + above, above
-        return z, np.ones_like(z)
+            if above.any():
+                slope[..., above] = np.exp(z[..., above])
+                values[..., above] = low[above] + slope[..., above]
+            if between.any():
+                width, share = high[between] - low[between], 1 / (1 + np.exp(-z[..., between]))
+                values[..., between], slope[..., between] = (
+                    low[between] + width * share,
+                    width * share * (1 - share),
+                )
+        return values, slope
 
     def __call__(self, columns: Columns, values: np.ndarray) -> np.ndarray:
         """The function's value (B, n) at natural parameters (B, p)."""

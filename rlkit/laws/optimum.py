@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class Optimum:
     Attributes:
         objective: sum over rows of weight times loss. minimum: the same of the loss as smoothed for the solver.
         at_bound: linear parameters that the search drove to a bound, and that bound.
+        ends: (K, p) the best eight z that the search ended at, best first.
     """
 
     law: Law
@@ -47,6 +48,7 @@ class Optimum:
     minimum: float
     starts: Starts
     at_bound: Mapping[str, float]
+    ends: np.ndarray = field(repr=False)
 
     @property
     def params(self) -> dict[str, float]:
@@ -83,15 +85,11 @@ class Optimum:
         """(n,) derivative of the loss in the prediction."""
         return self.loss(self.predicted[None], self.observed[None]).slope[0]
 
-    @property
-    def sizes(self) -> np.ndarray:
-        """(n,) the size of a residual of standard deviation 1 at each row."""
-        return self.sizes_at(self.predicted, self.table.weights)
-
-    def sizes_at(self, predicted: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """`sizes` of other rows: 1/sqrt(weight), and with the binomial loss sqrt(p·(1 - p)/weight)."""
-        binomial = self.loss.name == "binomial"
-        return np.sqrt(predicted * (1 - predicted) / weights) if binomial else weights**-0.5
+    def sizes(self, predicted: np.ndarray | None = None, weights: Any = None) -> np.ndarray:
+        """(n,) the size of a residual of standard deviation 1 at each row, or at others: 1/sqrt(weight), and with the
+        binomial loss sqrt(p·(1 - p)/weight)."""
+        p, w = (self.predicted, self.table.weights) if predicted is None else (predicted, weights)
+        return np.sqrt(p * (1 - p) / w) if self.loss.name == "binomial" else w**-0.5
 
     @property
     def spread(self) -> float:
@@ -99,9 +97,9 @@ class Optimum:
         return float(np.std(self.observed)) or 1.0
 
 
-def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, Solution]:
-    """The best optimum, and all that the starts ended at; a UserError where the law has no finite value at any start,
-    or the columns do not determine its parameters."""
+def search(rows: Table, law: Law, loss: Loss, space: Space) -> Optimum:
+    """The best optimum; a UserError where the law has no finite value at any start, or the columns do not determine its
+    parameters."""
     problem = Problem(law, rows.columns, space)
     y, w = to_space(rows.y, "linear", space)[0], rows.weights
     path = loss.path(float(np.std(y)) or 1.0)
@@ -114,21 +112,20 @@ def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, So
         best = found.z[np.argmin(found.objective)]
         about = best + generator("laws", "starts").normal(0, 1, (24, len(best))) * law.estimated
         more = minimise(problem, about, y, w, path, 1e-5, rounds=60)
-        more = minimise(problem, more.z[[np.argmin(more.objective)]], y, w, path[-1:], 1e-14)
-        found = Solution(*(np.concatenate([a, b]) for a, b in zip(found, more, strict=True)))
-    found, overruled = _contradict(problem, found, y, w, path)
+        found = found.and_of(minimise(problem, more.z[[np.argmin(more.objective)]], y, w, path[-1:], 1e-14))
+    found, overruled = _contradict(problem, found, y, w, path[-1:])
     i = int(np.argmin(found.objective))
     problem = replace(problem, central=True)
     polished = minimise(problem, found.z[[i]], y, w, path[-1:], 1e-15, rounds=10)
     if polished.objective[0] <= found.objective[i]:
         found.z[i], found.objective[i] = polished.z[0], polished.objective[0]
-    least = float(found.objective[i])
     z, at_bound = _settle(problem, found.z[i])
     exact = replace(path[-1], delta=1e-250) if loss.name == "lad" else path[-1]
     objective = float((w * exact(problem.predict(z[None]), y).value).sum())
     near = found.objective <= found.objective.min() * (1 + SAME) + 1e-20
     starts = Starts(len(found.z), int(near.sum()), overruled)
-    return Optimum(law, path[-1], rows, problem, z, objective, least, starts, at_bound), found
+    least, ends = float(found.objective[i]), found.z[np.argsort(found.objective)][:8]
+    return Optimum(law, path[-1], rows, problem, z, objective, least, starts, at_bound, ends)
 
 
 def _starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss) -> np.ndarray:
@@ -143,8 +140,7 @@ def _starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss) ->
         level = to_space(y, problem.space, "linear")[0]
         own = to_space(np.clip(level, inner, 1 - inner) if inner else level, "linear", law.returns)[0]
         outer = to_space(own, law.returns, problem.space)[1]
-        points = _project(law, columns, own, weights * outer**2, points)
-        z = law.to_z(points)
+        z = law.to_z(_project(law, columns, own, weights * outer**2, points))
         score = (weights * loss(problem.predict(z), y).value).sum(axis=1)
     order = np.argsort(np.where(np.isfinite(score), score, np.inf), kind="stable")
     chosen: list[np.ndarray] = []
@@ -156,21 +152,19 @@ def _starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss) ->
 
 def _grid(law: Law, columns: Mapping[str, np.ndarray]) -> np.ndarray:
     """Grid of natural parameters (G, p); linear parameters are 1."""
-    axes = []
-    for name in law.parameters:
+
+    def axis(name: str) -> Any:
         low, high = law.limits(name)
-        if name in law.pinned:
-            axes.append([law.pinned[name]])
-        elif name in law.linear:
-            axes.append([1.0])
-        elif name in law.starts:
-            chosen = law.starts[name]
-            axes.append(chosen(columns) if callable(chosen) else chosen)
-        elif np.isfinite(low) and np.isfinite(high):
-            axes.append(low + (high - low) * np.array([0.1, 0.3, 0.5, 0.7, 0.9]))
-        else:
-            axes.append(low + np.geomspace(0.03, 10, 8) if np.isfinite(low) else (-3, -1, -0.3, 0, 0.3, 1, 3))
-    points = np.array(list(itertools.islice(itertools.product(*axes), 200_000)), dtype=float)
+        if name in law.pinned or name in law.linear:
+            return [law.pinned.get(name, 1.0)]
+        if (chosen := law.starts.get(name)) is not None:
+            return chosen(columns) if callable(chosen) else chosen
+        if np.isfinite(high):
+            return low + (high - low) * np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+        return low + np.geomspace(0.03, 10, 8) if np.isfinite(low) else (-3, -1, -0.3, 0, 0.3, 1, 3)
+
+    axes = itertools.product(*map(axis, law.parameters))
+    points = np.array(list(itertools.islice(axes, 200_000)), dtype=float)
     return points[:: -(-len(points) // 2000)]
 
 
@@ -180,13 +174,12 @@ def _project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points:
     free = [name for name in law.linear if name not in law.pinned]
     if not free:
         return points
-    where = [law.parameters.index(name) for name in free]
-    zero = points.copy()
-    zero[:, where] = 0.0
-    offset = law(columns, zero)
+    where, out = [law.parameters.index(name) for name in free], points.copy()
+    out[:, where] = 0.0
+    offset = law(columns, out)
     basis = np.empty((len(points), len(free), len(target)))
     for i, j in enumerate(where):
-        one = zero.copy()
+        one = out.copy()
         one[:, j] = 1.0
         basis[:, i] = law(columns, one) - offset
     scale = np.maximum(np.sqrt((basis**2 * weights).sum(axis=2)), 1e-300)
@@ -204,7 +197,6 @@ def _project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points:
         left = total - 2 * (c * moment).sum(axis=1) + np.einsum("gi,gij,gj->g", c, normal, c)
         feasible = np.all((c >= 0) | signed, axis=1) & np.isfinite(left) & (left < best)
         best[feasible], solved[feasible] = left[feasible], c[feasible]
-    out = points.copy()
     out[:, where] = solved / scale
     # A term at exactly zero has no slope in z, so no search could revive it: it starts at a thousandth of y.
     unit = np.abs(target).mean() / np.maximum(scale / np.sqrt(weights.sum()), 1e-300)
@@ -227,8 +219,7 @@ def _alike(
     best = np.unique(np.round([*begin, *found.z[np.argsort(found.objective)[:4]]], 3), axis=0)
     values, out = simple.from_z(best)[0], np.repeat(points, len(best), axis=0)
     for name in set(simple.parameters) - set(law.pinned):
-        own = np.tile(values[:, simple.parameters.index(name)], len(points))
-        out[:, law.parameters.index(name)] = own
+        out[:, law.parameters.index(name)] = np.tile(values[:, simple.parameters.index(name)], len(points))
     return out
 
 
@@ -242,34 +233,32 @@ def check_determined(problem: Problem, begin: np.ndarray, names: Mapping[str, st
     if rank < len(law.free):
         distinct = ", ".join(f"{len(np.unique(v))} of {names[c]}" for c, v in problem.columns.items())
         told = f"with {distinct}, only {rank} combinations of them change the prediction"
-        remedy = "Add values, pin a parameter, or use a law with fewer"
-        what = f"the {len(law.free)} parameters of {law.name!r}"
-        raise UserError(f"The data do not determine {what}: {told}. {remedy}.")
+        what = f"The data do not determine the {len(law.free)} parameters of {law.name!r}: {told}"
+        raise UserError(f"{what}. Add values, pin a parameter, or use a law with fewer.")
 
 
 def _contradict(
-    problem: Problem, found: Solution, y: np.ndarray, w: np.ndarray, path: Sequence[Loss]
+    problem: Problem, found: Solution, y: np.ndarray, w: np.ndarray, losses: Sequence[Loss]
 ) -> tuple[Solution, tuple[str, ...]]:
     """The solutions with any better one that a walk from the best found, and the parameters that it walked along: each
     is held at a distance on either side, the others are minimised there, and then all are let go."""
     law, overruled = problem.law, []
     walked = [j for j, name in enumerate(law.parameters) if name not in (*law.pinned, *law.linear)]
-    steps = [(j, step) for j in walked for step in (-2.0, 2.0)]
-    for _ in range(3 if steps else 0):
+    index, steps = np.repeat(walked, 2), np.tile([-2.0, 2.0], len(walked))
+    rows = np.arange(len(index))
+    for _ in range(3 if walked else 0):
         best = int(np.argmin(found.objective))
-        z = np.repeat(np.clip(found.z[best], -30, 30)[None], len(steps), axis=0)
+        z = np.repeat(np.clip(found.z[best], -30, 30)[None], len(index), axis=0)
+        z[rows, index] += steps
         free = np.ones(z.shape, dtype=bool)
-        for row, (j, step) in enumerate(steps):
-            z[row, j] += step
-            free[row, j] = False
-        held = minimise(problem, z, y, w, path[-1:], 1e-3, free, rounds=10)
-        there = minimise(problem, held.z, y, w, path[-1:], 1e-4, rounds=15)
+        free[rows, index] = False
+        held = minimise(problem, z, y, w, losses, 1e-3, free, rounds=10)
+        there = minimise(problem, held.z, y, w, losses, 1e-4, rounds=15)
         least = int(np.argmin(np.where(np.isfinite(there.objective), there.objective, np.inf)))
         if not there.objective[least] < found.objective[best] * (1 - SAME) - 1e-20:
             break
-        overruled.append(law.parameters[steps[least][0]])
-        better = minimise(problem, there.z[[least]], y, w, path[-1:], 1e-14)
-        found = Solution(*(np.concatenate([a, b]) for a, b in zip(found, better, strict=True)))
+        overruled.append(law.parameters[index[least]])
+        found = found.and_of(minimise(problem, there.z[[least]], y, w, losses, 1e-14))
     return found, tuple(dict.fromkeys(overruled))
 
 
@@ -283,9 +272,8 @@ def _settle(problem: Problem, z: np.ndarray) -> tuple[np.ndarray, dict[str, floa
             continue
         j = problem.law.parameters.index(name)
         value, near = problem.law.from_z(z[None])[0][0, j], 1e-6 * min(problem.unit(z, name), high - low)
-        bound = low if value - low < near else high if high - value < near else None
-        if bound is not None:
+        if min(value - low, high - value) < near:
+            bound, inward = (low, 1) if value - low < near else (high, -1)
             reached[name] = bound
-            inside = np.full((1, len(z)), bound + 1e-3 * near * (1 if bound == low else -1))
-            z[j] = problem.law.to_z(inside)[0, j]
+            z[j] = problem.law.to_z(np.full((1, len(z)), bound + 1e-3 * near * inward))[0, j]
     return z, reached

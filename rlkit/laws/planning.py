@@ -11,7 +11,6 @@ noise: 0.008                    # standard deviation of one measurement, in resi
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +23,14 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from rlkit.config import Section
 from rlkit.errors import UserError
 from rlkit.laws.bootstrap import refit, runaways
-from rlkit.laws.diagnose import RAN_AWAY
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.law import Law, resolve
 from rlkit.laws.optimum import check_determined
+from rlkit.laws.report import RAN_AWAY
 from rlkit.laws.solver import Loss, Problem, to_space
 from rlkit.laws.table import numbers
 from rlkit.params import override, read_yaml, validate
+from rlkit.results.store import read_json
 from rlkit.seeds import generator
 
 DATA = ("D", "X", "E")  # columns that a law may call its data
@@ -75,22 +75,27 @@ def allocate(
     data = next((c for c in DATA if c in form.columns), None)
     if data is None or "N" not in form.columns:
         raise UserError(f"allocate needs a law of N and D (or X, E), not of {', '.join(form.columns)}.")
-    rows = []
+    every, rows = values[None] if draws is None else np.vstack([values, draws]), []
     for C in np.atleast_1d(np.asarray(budget, dtype=float)):
         if not C > 0:
             raise UserError(f"budget is {C:g}: give FLOPs above 0.")
-        (best,), edge = _best(form, values[None], C / flops_per_cell, data, maximise)
+        found, edge = _best(form, every, C / flops_per_cell, data, maximise)
+        best = found[0]
         row = {"budget": C, "N": best[0], data: best[1], f"{data}/N": best[1] / best[0], "y": best[2]}
         if draws is not None:
-            spread, _ = _best(form, draws, C / flops_per_cell, data, maximise)
-            low, high = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2], axis=0)
+            low, high = _ends(found[1:], level)
             row |= {"N_low": low[0], "N_high": high[0], "y_low": low[2], "y_high": high[2]}
         rows.append(row | {"at_edge": edge})
     return pd.DataFrame(rows)
 
 
+def _ends(draws: np.ndarray, level: float) -> np.ndarray:
+    return np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+
+
 def _best(law: Law, values: np.ndarray, cells: float, data: str, maximise: bool) -> tuple[np.ndarray, bool]:
-    """(B, 3) best N, data and y with N·data = cells: a grid in ln N, then three zooms around its best point."""
+    """(B, 3) best N, data and y with N·data = cells: a grid in ln N, then three zooms around its best point; and
+    whether the first lies at an end of the grid."""
     middle, width = np.full(len(values), np.log(cells) / 2), np.log(10) * 4.5
     edge, rows = False, np.arange(len(values))
     for zoom in range(4):
@@ -107,23 +112,18 @@ def _best(law: Law, values: np.ndarray, cells: float, data: str, maximise: bool)
 
 
 def _rollouts(
-    law: Law,
-    values: np.ndarray,
-    draws: np.ndarray | None,
-    budget: Sequence[float],
-    prompts: int,
-    level: float,
+    law: Law, every: np.ndarray, budget: Sequence[float], prompts: int, level: float
 ) -> pd.DataFrame:
     """The best rollouts a prompt for each budget of rollouts, by a law of one column as
-    `rlkit.measures.allocation.rollouts_law` fits it, and the steps that so many, as a whole number, leave."""
+    `rlkit.measures.allocation.rollouts_law` fits it (parameters, and draws of them, (1 + B, p)), and the steps that so
+    many, as a whole number, leave."""
     if len(law.columns) != 1:
         raise UserError(f"prompts needs a law of one column, the budget in rollouts, not of {law.columns}.")
     C = np.asarray(budget, dtype=float)
-    every = values[None] if draws is None else np.vstack([values, draws])
     n = to_space(law({law.columns[0]: C}, every), law.returns, "linear")[0]
     table = pd.DataFrame({"budget": C, "rollout.n": n[0]})
-    if draws is not None:
-        table["low"], table["high"] = np.quantile(n[1:], [(1 - level) / 2, (1 + level) / 2], axis=0)
+    if len(n) > 1:
+        table["low"], table["high"] = _ends(n[1:], level)
     steps = C / (prompts * np.maximum(np.round(n[0]), 1))
     return table.assign(**{"data.train_batch_size": prompts}, steps=steps)
 
@@ -163,7 +163,7 @@ def design(
     estimates[np.abs(estimates) < 1e-200] = 0.0  # at a bound
     if len(estimates) < 2:
         raise UserError(f"None of the {draws} simulated studies of this design could be fitted.")
-    low, high = np.quantile(estimates, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = _ends(estimates, level)
     bound = runaways(form, estimates, dict(zip(form.parameters, values, strict=True)))
     ends = {"low": low, "high": high, "width": high - low}
     table = pd.DataFrame({"parameter": form.parameters, "truth": values, **ends})
@@ -216,8 +216,7 @@ class PlanResult:
 def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> PlanResult:
     """Carry out a plan file (or its content): allocate budgets, and say which intervals a design would give. A
     UserError for anything wrong in the file, or neither a budget nor a design."""
-    where = "" if isinstance(source, Mapping) else str(source)
-    content = dict(source) if isinstance(source, Mapping) else read_yaml(source)
+    where, content = ("", dict(source)) if isinstance(source, Mapping) else (str(source), read_yaml(source))
     config: PlanConfig = validate(PlanConfig, override(content, overrides or {}), where=where)
     record = _record(config.fit)
     law = resolve(config.law or record.get("law") or _refuse("law"))
@@ -233,7 +232,8 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     if config.budget:
         draws = np.array(fitted["draws"]) if fitted.get("draws") and not config.params else None
         if config.prompts:
-            allocation = _rollouts(law, values, draws, config.budget, config.prompts, config.level)
+            every = values[None] if draws is None else np.vstack([values, draws])
+            allocation = _rollouts(law, every, config.budget, config.prompts, config.level)
             cost = "rollouts a prompt · prompts a step · steps"
         else:
             options = config.model_dump(include={"flops_per_cell", "maximise", "level"})
@@ -247,8 +247,7 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
         runs = pd.concat([cells] * config.seeds, ignore_index=True)
         designed = design(law, runs, params=params, noise=noise, level=config.level)
         tried, failed = designed.attrs["draws"], designed.attrs["failed"]
-        share = f"{config.level:.0%}"
-        lines += ["", f"{share} of the estimates of {tried} simulated studies:", _text(designed)]
+        lines += ["", f"{config.level:.0%} of the estimates of {tried} simulated studies:", _text(designed)]
         cautions += [f"{failed} of {tried} simulated studies could not be fitted."] if failed else []
         for name, count in designed.set_index("parameter")["at_bound"].items():
             if count > 0.05 * tried:
@@ -271,9 +270,8 @@ def _beyond(fitted: Mapping[str, Any], allocation: pd.DataFrame) -> list[str]:
         name = column if column in allocation else fitted["columns"].get(column)
         if name in allocation and (allocation[name].min() < low or allocation[name].max() > high):
             here = f"{name} is {allocation[name].min():.3g} to {allocation[name].max():.3g} here"
-            found.append(
-                f"{here}, and the fit saw {low:.3g} to {high:.3g}: the rest is the law's form alone."
-            )
+            seen = f"the fit saw {low:.3g} to {high:.3g}: the rest is the law's form alone"
+            found.append(f"{here}, and {seen}.")
     return found
 
 
@@ -282,12 +280,11 @@ def _refuse(key: str) -> Any:
 
 
 def _record(path: str | None) -> dict[str, Any]:
+    """What LawFit.to_json wrote to a file, or a study's analysis/law.json."""
     if path is None:
         return {}
-    try:
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
-        record = record.get("fit", record)  # a study's analysis/law.json
-        assert isinstance(record["params"], dict)
-    except (OSError, ValueError, KeyError, AttributeError, AssertionError):
-        raise UserError(f"fit is {path!r}, which is not a file that LawFit.to_json wrote.") from None
+    record = read_json(Path(path))
+    record = record.get("fit", record)
+    if not isinstance(record, dict) or not isinstance(record.get("params"), dict):
+        raise UserError(f"fit is {path!r}, which is not a file that LawFit.to_json wrote.")
     return record

@@ -1,29 +1,46 @@
-"""What a fit says of itself: text and JSON, with its information criteria; and names in LaTeX."""
+"""What a fit says of itself: its tests and criteria, warnings in words, text, LaTeX and JSON."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
 from rlkit.files import write_text
-from rlkit.laws.diagnose import lack_of_fit, warnings
+from rlkit.laws.bootstrap import runaways
 from rlkit.laws.estimate import Estimate
+from rlkit.laws.solver import Loss, minimise
 from rlkit.results.store import plain
 
 CONVENTION = (
     "AIC = 2k - 2·ln L, BIC = k·ln n - 2·ln L, k free parameters of the law; AICc counts the noise, too"
 )
 KEPT = 200  # resamples in a record, from which a plan has its intervals
+STRAIGHT = {"power": "log", "logarithmic": "linear"}  # lines in ln x, and their spaces
+RAN_AWAY = "at a bound or more than a million times away from the estimate"
 GREEK = ("alpha", "beta", "gamma", "delta", "tau")
 LATEX = {c: f"\\{c}" for c in "%&#$_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"
 }  # fmt: skip
+
+
+class LackOfFit(NamedTuple):
+    """The F test of a law against the means of its cells, its degrees of freedom and its p value."""
+
+    statistic: float
+    cells: int
+    replicates: int
+    p: float
+
+    def __str__(self) -> str:
+        freedom = f"{self.cells} and {self.replicates} degrees of freedom"
+        return f"F = {self.statistic:.3g} of {freedom}, p = {self.p:.2g}"
 
 
 class Criteria(NamedTuple):
@@ -34,6 +51,26 @@ class Criteria(NamedTuple):
     aicc: float
     bic: float
     r2: float
+
+
+def lack_of_fit(fit: Estimate) -> LackOfFit | None:
+    """Whether the law misses the cells' means by more than replicates (rows with equal columns) differ: F of the
+    pure-error test, by least squares in the fit's own space. None where no cell has replicates, where there are no more
+    cells than parameters, or where rows of one run count several times (their errors are not independent)."""
+    n, p, cells = len(fit.table), len(fit.law.free), fit.table.cells()
+    m = int(cells.max()) + 1
+    if fit.table.record["runs"] not in (None, n) or m <= p or n <= m:
+        return None
+    z, w = fit.z[None], fit.sizes() ** -2
+    if fit.loss.robust:
+        z = minimise(fit.problem, z, fit.observed, w, [Loss("ls")], 1e-10).z
+    r = fit.observed - fit.problem.predict(z)[0]
+    mean = np.bincount(cells, w * r) / np.bincount(cells, w)
+    pure = float((w * (r - mean[cells]) ** 2).sum())
+    if pure <= 1e-20 * float((w * fit.observed**2).sum()):
+        return None
+    F = float((w * mean[cells] ** 2).sum()) / (m - p) / (pure / (n - m))
+    return LackOfFit(F, m - p, n - m, float(stats.f.sf(F, m - p, n - m)))
 
 
 def criteria(fit: Estimate) -> Criteria:
@@ -55,10 +92,131 @@ def criteria(fit: Estimate) -> Criteria:
     return Criteria(log_l, 2 * k - 2 * log_l, aicc, k * np.log(n) - 2 * log_l, r2)
 
 
+def warnings(fit: Estimate) -> list[str]:
+    """One sentence a finding, most basic first: what was found, and after a colon what follows from it."""
+    return [text for check in (_design, _misfit, _estimates, _runs) for text in check(fit)] + list(fit.notes)
+
+
+def findings(sentences: Iterable[str]) -> list[str]:
+    """What warnings have found, without what follows: for a caption or under a table."""
+    return [text.partition(": ")[0].rstrip(".") + "." for text in sentences]
+
+
+def in_words(text: str, words: Mapping[str, str | None]) -> str:
+    """The text with columns in other words, those that look like names."""
+    for name in (name for name in words if "_" in name or "/" in name):
+        text = text.replace(name, words[name] or name)
+    return text
+
+
+def _design(fit: Estimate) -> Iterator[str]:
+    if (n := len(fit.table)) < 5:
+        yield f"Only {n} points for {len(fit.law.free)} parameters: no interval is to be trusted."
+    for c, values in fit.table.columns.items():
+        name, distinct, positive = fit.table.names[c], len(np.unique(values)), values[values > 0]
+        if distinct < 3:
+            yield f"Only {distinct} values of {name}: a straight line through them fits as well as any law in {name}."
+        if len(positive) and (decades := np.log10(positive.max() / positive.min())) < 2:
+            told = "with fewer than two, exponent and asymptote trade off against each other"
+            yield f"Only {decades:.1f} decades of {name}: {told}."
+
+
+def _misfit(fit: Estimate) -> Iterator[str]:
+    """The test of replicates; of a line in ln x whether its residuals are an arc; of `tan` whether sizes need levels of
+    their own."""
+    test, columns, names = lack_of_fit(fit), fit.table.columns, fit.table.names
+    if test is not None and test.p < 0.05:
+        told = "its intervals and predictions are not to be trusted; try another law"
+        yield f"The law {fit.law.name!r} is rejected by its own data ({test}): {told}."
+    if STRAIGHT.get(fit.law.name) == fit.space:
+        x = np.log(columns["x"])
+        x = (x - x.mean()) / x.std()
+        _, p = _more_explained(fit, [x**0, x], [x**0, x, x**2])
+        if p < 0.05:
+            told = f"a {fit.law.name} law does not describe these values well, nor predict beyond them"
+            yield f"Residuals curve along {names['x']} (p = {p:.2g} of a quadratic term in logarithms): {told}."
+    if fit.law.name == "tan":
+        size = np.unique(columns["N"], return_inverse=True)[1]
+        x, N, m = np.log(columns["X"]), np.log(columns["N"]), int(size.max()) + 1
+        F, p = _more_explained(fit, [x**0, N, x, x * N], [*np.eye(m)[:, size], x, x * N])
+        if p < 0.01:
+            told = f"fit rlkit.laws.tan_by_size({names['N']}), which predicts no other"
+            yield f"E0 is no line of ln N for these {m} sizes (F = {F:.3g}): {told}."
+
+
+def _more_explained(fit: Estimate, fewer: Sequence, more: Sequence) -> tuple[float, float]:
+    """F and p of what more columns (n,) explain of the residuals than fewer; p is 1 where there are too few rows, or
+    nothing is left to explain."""
+    root, n = np.sqrt(fit.table.weights), len(fit.table)
+    y, designs = fit.residuals * root, [np.column_stack(columns) * root[:, None] for columns in (fewer, more)]
+    rest = [float(((y - X @ np.linalg.lstsq(X, y)[0]) ** 2).sum()) for X in designs]
+    rank = [int(np.linalg.matrix_rank(X)) for X in designs]
+    if n <= rank[1] or rank[0] == rank[1] or np.std(fit.residuals) < 1e-6 * fit.spread:
+        return 0.0, 1.0
+    F = (rest[0] - rest[1]) / (rank[1] - rank[0]) / (rest[1] / (n - rank[1]))
+    return F, float(stats.f.sf(F, rank[1] - rank[0], n - rank[1]))
+
+
+def _estimates(fit: Estimate) -> Iterator[str]:
+    """Parameters at a bound, an asymptote that the data do not reach, a doubtful optimum, and resamples that were lost
+    or ran away."""
+    for name, bound in fit.at_bound.items():
+        yield f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
+    if fit.law.identified_by is not None:
+        middle, column = fit.law.identified_by
+        reach, name = float(fit.table.columns[column].max() / fit.params[middle]), fit.table.names[column]
+        if reach < 3:
+            told = f"{name} reaches {reach:.2g} times {middle}, and at least 3 times is needed"
+            yield f"The asymptote {fit.law.asymptote} is not identified: {told}."
+    tried, agree, overruled = fit.starts
+    if overruled:
+        walked = " and ".join(overruled)
+        yield f"The starts agreed on a worse optimum than a walk along {walked} found: there may be better ones still."
+    elif tried >= 4 and agree < 2:
+        yield f"Only {agree} of {tried} starts reached the best objective: it may not be the global one."
+    if fit.resampled is None:
+        return
+    draws, _, lost = fit.resampled
+    if lost > 0.05 * (total := len(draws) + lost):
+        yield f"{lost} of {total} resamples could not be fitted and are left out of the intervals."
+    for name, away in runaways(fit.law, draws, fit.params).items():
+        if away.mean() > 0.05:
+            where = "at a bound" if name in fit.law.linear else RAN_AWAY
+            yield f"{away.sum()} of {len(away)} resamples have {name} {where}: the data do not bound it on that side."
+
+
+def _runs(fit: Estimate) -> Iterator[str]:
+    """Which variance the intervals leave out, from the clusters or the columns `run` and `seed`; whether the law's
+    columns do not tell cells of a study apart, and whether its runs have finished."""
+    n, record, scheme, why = len(fit.table), fit.table.record, fit.scheme, ""
+    runs, clustered = record["runs"], scheme is not None and scheme.kind == "cluster"
+    if record["seeds"] == 1:
+        why = ": there is one seed only"
+    elif fit.table.cluster is not None and not clustered:
+        why = ": clusters are named, and profiles count rows as independent (use bootstrap=1000)"
+    elif runs is None and not clustered:
+        why = " where several rows come from one run: rows count as independent (use cluster=, with several seeds)"
+    elif runs != n and not clustered:
+        counted = "one noise" if scheme is not None and scheme.kind == "autoregressive" else "independent"
+        why = f": {n} rows of {runs} runs count as {counted} (use cluster='run' with several runs, block= with one)"
+    if why:
+        yield f"The intervals leave out run-to-run variance{why}."
+    if scheme is not None and clustered and scheme.units < 8:
+        freedom = f"t with {scheme.units - 1} degrees of freedom"
+        yield f"The intervals rest on {scheme.units} clusters, for which they are widened ({freedom})."
+    if (together := record.get("cells_together", 0)) > 1:
+        names = ", ".join(fit.table.names[c] for c in fit.law.columns)
+        remedy = "use group=, or a law with a column for what tells them apart"
+        yield f"Up to {together} cells share one value of {names}: the law describes their mixture ({remedy})."
+    if unfinished := record.get("unfinished"):
+        told = "their last evaluation stands for their end"
+        yield f"{unfinished} of {n} rows are of runs that have not finished: {told}."
+
+
 def summary(fit: Estimate, level: float = 0.95) -> str:
     """Text: what was fitted, estimates with intervals, criteria and warnings."""
-    c, t, s, scheme = criteria(fit), fit.table, fit.starts, fit.scheme
-    method, ends, y = "profile", fit.interval(level), t.names["y"]
+    c, t, s, scheme, ends = criteria(fit), fit.table, fit.starts, fit.scheme, fit.interval(level)
+    method, y = "profile", t.names["y"]
     if scheme is not None and fit.draws is not None:
         method = f"{scheme.kind} bootstrap ({len(fit.draws)} draws, {scheme.units} units)"
     space = {"log": f"ln {y}", "linear": y, "loglog": f"ln(-ln {y})", "logit": f"logit {y}"}[fit.space]
@@ -75,22 +233,20 @@ def summary(fit: Estimate, level: float = 0.95) -> str:
     for name, value in fit.params.items():
         error, interval = "pinned", ""
         if name in ends:
-            error, interval = _number(fit.stderr[name]), f"[{', '.join(map(_number, ends[name]))}]"
-        lines.append(f"{name:>10} {_number(value):>12} {error:>10} {interval:>28}".rstrip())
+            error, interval = (
+                f"{fit.stderr[name]:.5g}".replace("nan", "-"),
+                "[{:.5g}, {:.5g}]".format(*ends[name]),
+            )
+        lines.append(f"{name:>10} {value:>12.5g} {error:>10} {interval:>28}".rstrip())
     lines += [
         "",
         f"R² {c.r2:.4f}; ln L {c.log_likelihood:.6g}, AIC {c.aic:.6g}, AICc {c.aicc:.6g}, BIC {c.bic:.6g}",
         CONVENTION,
     ]
     if test := lack_of_fit(fit):
-        freedom = f"{test.cells} and {test.replicates} degrees of freedom"
-        lines.append(f"lack of fit: F = {test.statistic:.3g} of {freedom}, p = {test.p:.2g}")
+        lines.append(f"lack of fit: {test}")
     found = warnings(fit)
-    return "\n".join(lines + ([""] if found else []) + [f"! {text}" for text in found])
-
-
-def _number(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:.5g}"
+    return "\n".join(lines + [""] * bool(found) + [f"! {text}" for text in found])
 
 
 def escaped(text: str) -> str:
@@ -105,6 +261,12 @@ def symbol(name: str) -> str:
     return rf"${stem}_{{\mathrm{{{index}}}}}$" if index else f"${stem}$"
 
 
+def latex_number(value: float) -> str:
+    """The number in LaTeX, with 3 significant digits."""
+    digits, _, power = f"{value:#.3g}".replace("inf", r"\infty").partition("e")
+    return rf"${digits.rstrip('.')}\times 10^{{{int(power)}}}$" if power else f"${digits.rstrip('.')}$"
+
+
 def to_latex(fit: Estimate, level: float = 0.95, note: str = "") -> str:
     """A booktabs table of the estimates and intervals, and under it a note in LaTeX."""
     ends, lines = fit.interval(level), [r"\begin{tabular}{lrr}", r"\toprule"]
@@ -116,18 +278,12 @@ def to_latex(fit: Estimate, level: float = 0.95, note: str = "") -> str:
     return "\n".join([*lines, r"\bottomrule", *[below] * bool(note), r"\end{tabular}"])
 
 
-def latex_number(value: float) -> str:
-    """The number in LaTeX, with 3 significant digits."""
-    digits, _, power = f"{value:#.3g}".replace("inf", r"\infty").partition("e")
-    return rf"${digits.rstrip('.')}\times 10^{{{int(power)}}}$" if power else f"${digits.rstrip('.')}$"
-
-
 def to_json(fit: Estimate, path: str | Path | None = None, level: float = 0.95) -> str:
     """Everything that decided the fit and everything it found as JSON text (numbers that are not finite are null), also
     written to `path`."""
     drawn, test = fit.resampled, lack_of_fit(fit)
-    counts = drawn and {"draws": len(drawn.values), "lost": drawn.lost, "seed": fit.plan.seed}
-    noise = np.std(fit.residuals / fit.sizes) * np.sqrt(len(fit.table) / fit.freedom)
+    counts = drawn and {"draws": len(drawn.values), "lost": drawn.lost, "seed": fit.seed}
+    noise = np.std(fit.residuals / fit.sizes()) * np.sqrt(len(fit.table) / fit.freedom)
     record = {
         "law": fit.law.name, "source": fit.law.source, "params": fit.params, "pinned": fit.law.pinned,
         "stderr": fit.stderr, "interval": {"level": level, **fit.interval(level)},

@@ -146,4 +146,4 @@ def with_draws(
     solved = minimise(one.problem, start, targets, one.table.weights, losses, 1e-12)
     usable = np.isfinite(solved.objective)
     draws = Draws(one.law.from_z(solved.z[usable])[0], Scheme("cluster", units), asked - int(usable.sum()))
-    return replace(one, given=draws, plan=one.plan._replace(seed=seed), notes=tuple(notes))
+    return replace(one, given=draws, seed=seed, notes=tuple(notes))

@@ -89,12 +89,9 @@ def make_loss(loss: str | Loss | None, delta: float | None) -> Loss:
         raise UserError(f"Unknown loss {loss!r}: use one of {', '.join(LOSSES)}.")
     if name != "huber" and delta is not None:
         raise UserError(f"delta is {delta!r}, which only the loss huber has: leave it out for {name}.")
-    if name != "huber":
-        return Loss(name)
-    delta = 1e-3 if delta is None else delta
-    if not 0 < delta < np.inf:
+    if delta is not None and not 0 < delta < np.inf:
         raise UserError(f"delta is {delta!r}, but Huber's loss needs delta > 0, in units of the residual.")
-    return Loss(name, delta)
+    return Loss(name, (delta or 1e-3) if name == "huber" else 0.0)
 
 
 class Quadratic(NamedTuple):
@@ -112,6 +109,15 @@ class Solution(NamedTuple):
     z: np.ndarray
     objective: np.ndarray
     converged: np.ndarray
+
+    def and_of(self, *others: Solution) -> Solution:
+        """The rows of all of them."""
+        return Solution(*map(np.concatenate, zip(self, *others, strict=True)))
+
+    def put(self, rows: np.ndarray, better: Solution) -> None:
+        """Replace `rows`, indices into B, in place."""
+        for old, new in zip(self, better, strict=True):
+            old[rows] = new
 
 
 def to_space(value: np.ndarray, returns: Space, space: Space) -> tuple[np.ndarray, np.ndarray | float]:
@@ -150,24 +156,20 @@ class Problem:
     def jacobian(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Predictions (B, n) in residual space and their derivatives in z, (B, p, n): by one difference where the law
         is linear, which is exact."""
-        law, (B, p) = self.law, z.shape
+        law, linear, (B, p) = self.law, self.law.linearly, z.shape
         values, slope = law.from_z(z)
+        h = (6e-6 if self.central else 3e-8) * np.maximum(1.0, np.abs(z))
+        step = np.maximum(np.abs(values), 1.0)
+        above = np.where(linear, values + step, law.from_z(z + h)[0])
+        below = law.from_z(z - h)[0] if self.central else values
         moved, parts = [values], []
-        for j, name in enumerate(law.parameters):
-            if name in law.pinned:
-                continue
-            if name in law.linear:
-                step = np.maximum(np.abs(values[:, j]), 1.0)
+        for j in np.flatnonzero(law.estimated):
+            both = self.central and not linear[j]
+            for end in (below, above) if both else (above,):
                 moved.append(values.copy())
-                moved[-1][:, j] += step
-                parts.append((j, len(moved) - 1, 0, slope[:, j] / step))
-                continue
-            h = (6e-6 if self.central else 3e-8) * np.maximum(1.0, np.abs(z[:, j]))
-            for sign in (-1, 1) if self.central else (1,):
-                moved.append(values.copy())
-                moved[-1][:, j] = law.natural(j, z[:, j] + sign * h)[0]
-            low = len(moved) - 2 if self.central else 0
-            parts.append((j, len(moved) - 1, low, (0.5 if self.central else 1.0) / h))
+                moved[-1][:, j] = end[:, j]
+            scale = slope[:, j] / step[:, j] if linear[j] else (0.5 if both else 1.0) / h[:, j]
+            parts.append((j, len(moved) - 1, len(moved) - 2 if both else 0, scale))
         if B * len(next(iter(self.columns.values()))) < CELLS // 8:  # a few calls cost more than their cells
             found = law(self.columns, np.concatenate(moved)).reshape(len(moved), B, -1)
         else:
@@ -190,12 +192,12 @@ class Problem:
             return float(np.abs(whole).mean() / np.maximum(np.abs(one - without).mean(), 1e-300))
 
     def quadratic(
-        self, z: np.ndarray, loss: Loss, y: np.ndarray, weights: np.ndarray, free: np.ndarray | None = None
+        self, z: np.ndarray, loss: Loss, y: np.ndarray, weights: np.ndarray, free: np.ndarray
     ) -> Quadratic:
-        """The objective's local model; coordinates that are not free (bool, (p,) or (B, p)) have no slope."""
+        """The objective's local model; coordinates that are not free (bool, (1, p) or (B, p)) have no slope. Where the
+        law has no finite value the objective is infinite, and the step there is refused."""
         prediction, J = self.jacobian(z)
-        if free is not None:
-            J *= np.atleast_2d(free)[:, :, None]
+        J *= free[:, :, None]
         terms = loss(prediction, y)
         objective = np.einsum("bn,bn->b", *np.broadcast_arrays(weights, terms.value))
         gradient = (J @ (weights * terms.slope)[:, :, None])[:, :, 0]
@@ -204,6 +206,10 @@ class Problem:
             damping = np.diagonal(curvature, axis1=1, axis2=2).copy()
         else:
             damping = ((J * J) @ (weights * terms.majorant)[:, :, None])[:, :, 0]
+        fine = np.isfinite(objective) & np.isfinite(gradient).all(axis=1)
+        bad = ~(fine & np.isfinite(curvature).all(axis=(1, 2)))
+        if bad.any():
+            objective[bad], gradient[bad], curvature[bad], damping[bad] = np.inf, 0.0, 0.0, 1.0
         return Quadratic(objective, gradient, curvature, damping)
 
 
@@ -223,9 +229,9 @@ def minimise(
     y and weights are (n,), (1, n) or (B, n); `free`, bool (p,) or (B, p), says which coordinates move (the law's pinned
     ones never do); a search stops when a step would lower the objective by less than the share `tolerance` of it, or
     after so many rounds."""
-    z, y, weights = np.array(z, dtype=float), np.atleast_2d(y), np.atleast_2d(weights)
+    y, weights, parts = np.atleast_2d(y), np.atleast_2d(weights), []
     free = np.ones((1, z.shape[1]), dtype=bool) if free is None else np.atleast_2d(free)
-    size, parts = max(4, CELLS // y.shape[1]), []
+    size = max(4, CELLS // y.shape[1])
     with np.errstate(all="ignore"):
         for first in range(0, len(z), size):
             y_, w_, free_ = (_take(a, slice(first, first + size)) for a in (y, weights, free))
@@ -236,7 +242,7 @@ def minimise(
             if rounds >= 150:
                 _at_bounds(problem, part, y_, w_, losses[-1], tolerance, free_)
             parts.append(part)
-    return Solution(*(np.concatenate(a) for a in zip(*parts, strict=True)))
+    return parts[0].and_of(*parts[1:])
 
 
 def _take(a: np.ndarray, rows) -> np.ndarray:
@@ -245,9 +251,9 @@ def _take(a: np.ndarray, rows) -> np.ndarray:
 
 
 def _levenberg(problem: Problem, z, y, weights, loss, tolerance: float, free, rounds: int = 150) -> Solution:
-    z = z.copy()
+    z = np.array(z, dtype=float)
     B, p = z.shape
-    state = _clean(problem.quadratic(z, loss, y, weights, free))
+    state = problem.quadratic(z, loss, y, weights, free)
     objective, converged = state.objective.copy(), np.zeros(B, bool)
     active, mu, eye = np.arange(B), np.full(B, 1e-2), np.eye(p)
     for _ in range(rounds):
@@ -268,7 +274,7 @@ def _levenberg(problem: Problem, z, y, weights, loss, tolerance: float, free, ro
         moved = np.flatnonzero(better & ~done)  # derivatives are taken where they are needed
         at = active[moved]
         if len(at):
-            there = _clean(problem.quadratic(z[at], loss, *(_take(a, at) for a in (y, weights, free))))
+            there = problem.quadratic(z[at], loss, *(_take(a, at) for a in (y, weights, free)))
             fine = np.isfinite(there.objective)  # a step to where there is no slope is taken back
             z[at[~fine]], objective[at[~fine]] = before[moved[~fine]], state.objective[moved[~fine]]
             better[moved[~fine]] = False
@@ -298,14 +304,4 @@ def _at_bounds(problem: Problem, found: Solution, y, weights, loss: Loss, tolera
         moving[:, j] = False
         held = _levenberg(problem, start, _take(y, walking), _take(weights, walking), loss, tolerance, moving)
         better = held.converged & (held.objective <= found.objective[walking] * (1 + 1e-7))
-        for old, new in zip(found, held, strict=True):
-            old[walking[better]] = new[better]
-
-
-def _clean(q: Quadratic) -> Quadratic:
-    """Where the law has no finite value the objective is infinite and the step there is refused."""
-    fine = np.isfinite(q.objective) & np.isfinite(q.gradient).all(axis=1)
-    bad = ~(fine & np.isfinite(q.curvature).all(axis=(1, 2)))
-    if bad.any():
-        q.objective[bad], q.gradient[bad], q.curvature[bad], q.damping[bad] = np.inf, 0.0, 0.0, 1.0
-    return q
+        found.put(walking[better], Solution(*(part[better] for part in held)))

@@ -37,10 +37,9 @@ class Table:
 
     Attributes:
         names: the caller's column behind each of the law's, and y. rows: labels of the caller's rows.
-        record: rows and the rules that left some out; how many `runs` and `seeds`; `cells_together`, the most cells at
-            one value of the law's columns; `unfinished`, the rows of runs that have not finished; the options as given.
-        cluster: (n,) number of the cluster that is resampled whole.
-        order: (n,) sorts rows by time, where noise is correlated in time.
+        record: rows, and rules that left some out; how many `runs` and `seeds`; `cells_together`, the most cells at one
+            value of the law's columns; `unfinished`, rows of runs that have not finished; the options as given.
+        cluster: (n,) number of the cluster that is resampled whole. order: (n,) sorts rows by time.
     """
 
     columns: dict[str, np.ndarray]
@@ -107,29 +106,30 @@ def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
         return np.isin(np.arange(len(df)), order[: int(ranked[1])])
     if absent := re.fullmatch(r"\s*missing\s+(.+?)\s*", rule):
         return column(df, absent[1], role).isna().to_numpy()
-    return _compare(df, rule, role)
+    if compared := re.fullmatch(r"\s*(.+?)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*", rule):
+        values = column(df, compared[1], role)
+        return _compare(values, compared[2], compared[3].strip("'\""), f"{role} is {rule!r}, but")
+    raise UserError(f"{role} is {rule!r}: write a comparison such as 'C < 1e18', or '5 highest loss'.")
 
 
-def _compare(df: pd.DataFrame, rule: str, role: str) -> np.ndarray:
-    compared = re.fullmatch(r"\s*(.+?)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*", rule)
-    if not compared:
-        raise UserError(f"{role} is {rule!r}: write a comparison such as 'C < 1e18', or '5 highest loss'.")
-    values, sign, text = column(df, compared[1], role), compared[2], compared[3].strip("'\"")
-    told = f"{role} is {rule!r}, but"
-    logical = pd.api.types.is_bool_dtype(values)
-    if pd.api.types.is_numeric_dtype(values) and not logical:
+def _compare(values: pd.Series, sign: str, text: str, told: str) -> np.ndarray:
+    if pd.api.types.is_bool_dtype(values):
+        if text.lower() not in ("true", "false") or sign not in ("==", "!="):
+            raise UserError(f"{told} column {values.name!r} is true or false: compare it with == true.")
+        values, text = values.astype(str), text.capitalize()
+    elif pd.api.types.is_numeric_dtype(values):
         try:
             return COMPARISONS[sign](values.to_numpy(), float(text))
         except ValueError:
-            raise UserError(f"{told} {text!r} is not a number: column {compared[1]!r} is numeric.") from None
-    if logical and (text.lower() not in ("true", "false") or sign not in ("==", "!=")):
-        raise UserError(f"{told} column {compared[1]!r} is true or false: compare it with == true.")
-    return COMPARISONS[sign](values.astype(str).to_numpy(), text.capitalize() if logical else text)
+            raise UserError(f"{told} {text!r} is not a number: column {values.name!r} is numeric.") from None
+    return COMPARISONS[sign](values.astype(str).to_numpy(), text)
 
 
 def frozen(df: pd.DataFrame) -> np.ndarray:
-    """(n,) bool: the rows that a study held out, in its column `held_out`; a UserError where it is not true or
-    false."""
+    """(n,) bool: the rows that a study held out, in its column `held_out`; a UserError where it is not true or false,
+    or df is no table."""
+    if not isinstance(df, pd.DataFrame) or not len(df):
+        raise UserError("The data must be a pandas DataFrame with at least one row.")
     if HELD_OUT not in df.columns:
         return np.zeros(len(df), dtype=bool)
     known = df[HELD_OUT].map(lambda v: not isinstance(v, str) and not pd.isna(v) and v in (0, 1))
@@ -137,26 +137,29 @@ def frozen(df: pd.DataFrame) -> np.ndarray:
     return df[HELD_OUT].to_numpy(dtype=bool, copy=True)
 
 
+def choose(df: pd.DataFrame, rules: Any, role: str) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """The rows (n,) that one rule or several choose, and how many each does; a UserError for one that chooses none."""
+    gone, record = np.zeros(len(df), dtype=bool), []
+    for rule in as_rules(rules):
+        found = matches(df, rule, role)
+        if not found.any():
+            raise UserError(f"{role} {describe(rule)!r} matches no row: check its values or drop it.")
+        record.append({"rule": describe(rule), "rows": int(found.sum())})
+        gone |= found
+    return gone, record
+
+
 def leave_out(df: pd.DataFrame, exclude: Any, holdout: Any) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The rows that may be fitted, and the record of the others; a UserError for a rule that matches no row, or none
-    left."""
-    if not isinstance(df, pd.DataFrame) or not len(df):
-        raise UserError("The data must be a pandas DataFrame with at least one row.")
-    record: dict[str, Any] = {"rows": len(df), "exclude": [], "holdout": []}
+    """The rows that may be fitted, and the record of the others; a UserError where none is left."""
     held = frozen(df)
-    gone = held.copy()
-    for role, chosen in (("exclude", exclude), ("holdout", holdout)):
-        for rule in as_rules(chosen):
-            found = matches(df, rule, role)
-            if not found.any():
-                raise UserError(f"{role} {describe(rule)!r} matches no row: check its values or drop it.")
-            record[role].append({"rule": describe(rule), "rows": int(found.sum())})
-            gone |= found
+    excluded, record = choose(df, exclude, "exclude")
+    chosen, tail = choose(df, holdout, "holdout")
     if HELD_OUT in df.columns:
-        record["holdout"].append({"rule": f"{HELD_OUT} in [True]", "rows": int(held.sum())})
+        tail.append({"rule": f"{HELD_OUT} in [True]", "rows": int(held.sum())})
+    gone = held | excluded | chosen
     if gone.all():
         raise UserError(f"exclude and holdout leave none of the {len(df)} rows to fit.")
-    return df.loc[~gone], record
+    return df.loc[~gone], {"rows": len(df), "exclude": record, "holdout": tail}
 
 
 def mapping(law: Law, x: Mapping[str, str] | str | None) -> dict[str, str]:
@@ -166,9 +169,10 @@ def mapping(law: Law, x: Mapping[str, str] | str | None) -> dict[str, str]:
         if len(law.columns) != 1:
             raise UserError(f"x is {x!r}, but {known}: give x as a mapping of each.")
         return {law.columns[0]: x}
-    if foreign := [name for name in x or {} if name not in law.columns]:
+    given = x or {}
+    if foreign := [name for name in given if name not in law.columns]:
         raise UserError(f"x maps {foreign[0]!r}, and {known}: leave it out.")
-    return {name: (x or {}).get(name, name) for name in law.columns}
+    return {name: given.get(name, name) for name in law.columns}
 
 
 def number(text: Any) -> float:
@@ -208,11 +212,8 @@ def build(
     record: dict[str, Any],
     options: dict[str, Any],
 ) -> Table:
-    """Check the rows that are fitted and collect their columns; a UserError is one sentence that names column and rows.
-
-    Args:
-        kept, record: from `leave_out`. options: weights, cluster and block of `rlkit.fit`, as the other arguments.
-    """
+    """The columns of the rows `kept`, checked; a UserError names column and rows. `record` is that of `leave_out`,
+    options are weights, cluster and block of `rlkit.fit`, as the other arguments."""
     names = mapping(law, x)
     values = numbers(kept, y, "y")
     columns = {c: numbers(kept, name, f"x[{c!r}]") for c, name in names.items()}
@@ -225,18 +226,19 @@ def build(
     if len(values) <= len(law.free):
         told = f"the {len(law.free)} parameters of {law.name!r}: add data, or choose a law with fewer"
         raise UserError(f"{len(values)} rows cannot determine {told}.")
-    counts = {f"{c}s": kept[c].nunique() if c in kept.columns else None for c in ("run", "seed")}
-    record = record | counts | options
-    if "cell" in kept.columns:
+    record = record | {f"{c}s": kept[c].nunique() if c in kept else None for c in ("run", "seed")} | options
+    if "cell" in kept:
         record["cells_together"] = int(kept.groupby(list(names.values()))["cell"].nunique().max())
-    if "status" in kept.columns and record["runs"] == len(kept):
+    if "status" in kept and record["runs"] == len(kept):
         record["unfinished"] = int(kept["status"].isin(UNFINISHED).sum())
-    weights = np.ones(len(kept))
+    weights, cluster, order = np.ones(len(kept)), None, None
     if (name := options["weights"]) is not None:
         weights = numbers(kept, name, "weights")
         _refuse(kept, ~(weights > 0), "weights are not positive")
-    cluster, block = _cluster(kept, options["cluster"]), options["block"]
-    order = None if block is None else np.argsort(numbers(kept, block, "block"), kind="stable")
+    if (by := options["cluster"]) is not None:
+        cluster = _clusters(kept, by)
+    if (time := options["block"]) is not None:
+        order = np.argsort(numbers(kept, time, "block"), kind="stable")
     return Table(columns, values, weights, {**names, "y": y}, kept.index.to_numpy(), record, cluster, order)
 
 
@@ -280,13 +282,12 @@ def _check_columns(
         _refuse(df, over, "U (unique data) exceeds D (data seen)", "U is at most D")
 
 
-def _cluster(df: pd.DataFrame, cluster: str | Sequence[str] | None) -> np.ndarray | None:
-    if cluster is None:
-        return None
-    by = [cluster] if isinstance(cluster, str) else list(cluster)
-    for name in by:
+def _clusters(df: pd.DataFrame, by: str | Sequence[str]) -> np.ndarray:
+    """(n,) number of each row's cluster."""
+    several = [by] if isinstance(by, str) else list(by)
+    for name in several:
         _refuse(df, column(df, name, "cluster").isna().to_numpy(), f"cluster (column {name!r}) is missing")
-    codes = df.groupby(by, sort=True).ngroup().to_numpy()
+    codes = df.groupby(several, sort=True).ngroup().to_numpy()
     if codes.max() == 0:
-        raise UserError(f"cluster {cluster!r} has one value in the {len(df)} rows: leave it out.")
+        raise UserError(f"cluster {by!r} has one value in the {len(df)} rows: leave it out.")
     return codes

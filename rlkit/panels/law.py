@@ -95,10 +95,8 @@ class Explorer:
         """The law at the tried parameters, without intervals."""
         import numpy as np
 
-        from rlkit.laws.bootstrap import Plan
-
         z = self.fit.law.to_z(np.array([[self.values[p] for p in self.fit.law.parameters]]))[0]
-        return replace(self.fit, z=z, plan=Plan(), given=None, at_bound={})
+        return replace(self.fit, z=z, count=0, given=None, at_bound={})
 
     def optimum(self, budget: float) -> dict[str, Any]:
         """The best N and data for a budget in FLOPs (6 a parameter and token), at the tried parameters; with

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.results.store import parse_lines, read_config, read_json, read_jsonl
+from rlkit.results.store import parse_lines, read_config, read_json
 
 if TYPE_CHECKING:
     import psutil
@@ -35,7 +35,7 @@ class RunState:
             says that it runs, but its process is gone, or on another machine silent for trainer.stall_timeout seconds.
         step, total, reward: the last logged step, the last one to do, and the mean reward of the former.
         before, now: held-out pass@1 at the first and the last evaluation.
-        seconds, left: between the first and the last logged step; to the last one at the recent pace (None without).
+        seconds, pace, left: between the first and the last logged step; a step, as the last ones took; to the last one.
         updated: when it last wrote anything, seconds since the epoch.
         reason: why it failed or stopped by itself. phase: what is being prepared or started; empty once it samples.
         ending: the last values of `ENDING`; runs of one seed that agree to the last bit were the same training.
@@ -48,6 +48,7 @@ class RunState:
     before: float | None = None
     now: float | None = None
     seconds: float = 0.0
+    pace: float | None = None
     left: float | None = None
     updated: float | None = None
     device: str = ""
@@ -72,14 +73,18 @@ def run_state(folder: Path) -> RunState:
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
     # of thousands of runs of hundreds of steps each, only these lines are parsed
     rows = list(parse_lines([*lines[:1], *lines[1:][-_RECENT - 1 :]]))
-    evaluated = list(parse_lines(line for line in lines if '"eval/pass@1":' in line))
+    evaluated = parse_lines(line for line in lines if '"eval/pass@1":' in line)
     passed = [row["eval/pass@1"] for row in evaluated if row.get("eval/pass@1") is not None]
     trainer = config_of(folder).get("trainer") or {}
-    written = [file.stat().st_mtime for file in (log, folder / "run.json") if file.exists()]
-    updated = max(written, default=None)
+    updated = max(
+        [file.stat().st_mtime for file in (log, folder / "run.json") if file.exists()], default=None
+    )
     status = _status(info, updated, float(trainer.get("stall_timeout", 1800)))
     step, total = max((row["step"] for row in rows), default=None), trainer.get("total_training_steps")
-    pace, left = _pace(rows), None
+    # the median of recent steps: an evaluation or a pause does not count
+    pairs = itertools.pairwise(rows[-_RECENT - 1 :])
+    gaps = [b["time"] - a["time"] for a, b in pairs if b["step"] > a["step"]]
+    pace, left = statistics.median(gaps) if gaps else None, None
     if status == "running" and pace is not None and step is not None and total is not None:
         left = pace * (total - step)
     last = {name: [row[name] for row in rows if row.get(name) is not None][-1:] for name in ENDING}
@@ -87,16 +92,11 @@ def run_state(folder: Path) -> RunState:
     return RunState(
         status=status, step=step, total=total, reward=rewards[-1] if rewards else None,
         before=passed[0] if passed else None, now=passed[-1] if passed else None,
-        seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0, left=left, updated=updated,
+        seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0, pace=pace, left=left, updated=updated,
         device=_device(info, trainer), reason=_reason(info, status, folder),
         phase=str(info.get("phase") or "") if status == "running" else "",
         ending=tuple(found[0] for found in last.values()) if all(last.values()) else (),
     )  # fmt: skip
-
-
-def pace_of(folder: Path) -> float | None:
-    """Seconds per step of the run in `folder`, as its last steps took; None before it has two."""
-    return _pace(list(read_jsonl(folder / "metrics.jsonl")))
 
 
 def kept_step(folder: Path) -> int:
@@ -174,13 +174,6 @@ def _reason(info: Mapping[str, Any], status: str, folder: Path) -> str:
     if status == "failed" and info.get("status") == "starting":
         return last_lines(folder / LOG, 1).removeprefix("Error: ") or "it ended before its first step"
     return str(info.get("reason") or "") if status in ("stopped", "failed") else ""
-
-
-def _pace(rows: list[dict[str, Any]]) -> float | None:
-    """Seconds a step, the median of recent ones: an evaluation or a pause does not count."""
-    recent = rows[-_RECENT - 1 :]
-    gaps = [b["time"] - a["time"] for a, b in itertools.pairwise(recent) if b["step"] > a["step"]]
-    return statistics.median(gaps) if gaps else None
 
 
 def _device(info: Mapping[str, Any], trainer: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import platform
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,8 @@ def versions() -> dict[str, str]:
     """Python's version and those of the packages that decide numbers; absent ones are left out."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 

@@ -36,9 +36,7 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     """
     folders, wanted = run_folders(path), cache(partial(fnmatch.fnmatch, pat=metrics or "*"))
     tables = [table for folder in folders if (table := _whole(folder, _read_run, wanted)) is not None]
-    configs = [_config(folder) for folder in folders]
-    known = zip(_facts(folders, configs), map(flatten, configs), strict=True)
-    return _joined(tables, [facts | config for facts, config in known])
+    return _joined(tables, folders)
 
 
 def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
@@ -49,12 +47,17 @@ def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
         finish_reason, response) with run, study, seed, model.path and `run_facts`. `correct` is null
         where the answer could not be graded: leave those out of means and say how many there were.
     """
-    folders = run_folders(path)
-    found = {folder.name: evals for folder in folders if (evals := _evals(folder)) is not None}
-    tables = [_of_suite(evals, suite).assign(run=run) for run, evals in found.items()]
-    configs = [_config(folder) for folder in folders]
-    own = [{key: flatten(config).get(key) for key in ("study", "seed", "model.path")} for config in configs]
-    return _joined(tables, [facts | c for facts, c in zip(_facts(folders, configs), own, strict=True)])
+    folders, tables = run_folders(path), []
+    for folder in folders:
+        evals = _evals(folder)
+        if evals is not None and "suite" in evals:
+            chosen = evals["suite"].isna() if suite is None else evals["suite"] == suite
+            evals = evals[chosen].drop(columns="suite")
+        elif evals is not None and suite is not None:
+            evals = evals.iloc[:0]
+        if evals is not None:
+            tables.append(evals.assign(run=folder.name))
+    return _joined(tables, folders, ("study", "seed", "model.path"))
 
 
 def suite_names(path: str | Path) -> list[str]:
@@ -62,14 +65,6 @@ def suite_names(path: str | Path) -> list[str]:
     tables = (_evals(folder, ["suite"]) for folder in run_folders(path))
     suites = [table["suite"].dropna() for table in tables if table is not None and "suite" in table]
     return sorted({name for found in suites for name in found})
-
-
-def _of_suite(evals: "pd.DataFrame", suite: str | None) -> "pd.DataFrame":
-    """Its rows; those of the held-out tasks for None."""
-    if "suite" not in evals:
-        return evals if suite is None else evals.iloc[:0]
-    chosen = evals["suite"].isna() if suite is None else evals["suite"] == suite
-    return evals[chosen].drop(columns="suite")
 
 
 def run_folders(path: str | Path) -> list[Path]:
@@ -80,15 +75,14 @@ def run_folders(path: str | Path) -> list[Path]:
     raise UserError(f"There are no runs under {path}: give the folder of a run, of a study, or outputs.")
 
 
-def run_facts(folders: Sequence[Path]) -> list[dict[str, Any]]:
+def run_facts(
+    folders: Sequence[Path], configs: Sequence[Mapping[str, Any]] | None = None
+) -> list[dict[str, Any]]:
     """Of each run its id, the single values of run.json (status, parameters_total, held_out_hash, commit …), data_hash
     (equal for runs with the same tasks in the same order), cell, held_out and variant (with its place in the file):
     null for a run that its study's file does not ask for. The cell of a run made by hand is what tells it from others
-    here."""
-    return _facts(folders, [_config(folder) for folder in folders])
-
-
-def _facts(folders: Sequence[Path], configs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    here. `configs` are theirs where they are known."""
+    configs = [_config(folder) for folder in folders] if configs is None else configs
     facts = [_run_json(folder) for folder in folders]
     by_hand = [i for i, folder in enumerate(folders) if not (folder.parent.parent / "study.json").exists()]
     for i, cell in zip(by_hand, labels([flatten(configs[i]) for i in by_hand]), strict=True):
@@ -130,13 +124,17 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:
-    """What `read` makes of a run's folder; None, with a warning, where a file of it is damaged."""
+    """What `read` makes of a run's folder or file; None, with a warning, where it is damaged."""
     try:
         return read(folder, *arguments)
-    except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:
+    except (UserError, ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
         warnings.warn(f"{folder} cannot be read and is left out: {problem}", stacklevel=3)
         return None
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    return _whole(folder / "config.yaml", lambda _: read_config(folder)) or {}
 
 
 def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | None":
@@ -163,32 +161,26 @@ def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame 
     import pandas as pd
     import pyarrow.parquet as pq
 
-    path = folder / "evals.parquet"
-    if not path.exists():
-        return None
-    try:
+    def load(path: Path) -> pd.DataFrame:
         known = pq.read_schema(path).names
         if absent := {"step", "data_source", "task_id", "correct"} - set(known):
             raise ValueError(f"it has no column {min(absent)!r}.")
         return pd.read_parquet(path, columns=None if columns is None else [c for c in columns if c in known])
-    except (OSError, ValueError) as error:
-        warnings.warn(f"{path} cannot be read and is left out: {error}", stacklevel=3)
-        return None
+
+    path = folder / "evals.parquet"
+    return _whole(path, load) if path.exists() else None
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    try:
-        return read_config(folder)
-    except UserError as error:
-        warnings.warn(str(error), stacklevel=3)
-        return {}
-
-
-def _joined(tables: "list[pd.DataFrame]", runs: list[dict[str, Any]]) -> "pd.DataFrame":
-    """All rows of `tables`, each with what is known of its run."""
+def _joined(
+    tables: "list[pd.DataFrame]", folders: Sequence[Path], keys: Sequence[str] | None = None
+) -> "pd.DataFrame":
+    """All rows of `tables`, each with the facts of its run and the keys of its config, all of them or these."""
     import pandas as pd
 
-    facts = pd.DataFrame(runs)
+    configs = [_config(folder) for folder in folders]
+    flat = map(flatten, configs)
+    own = [config if keys is None else {key: config.get(key) for key in keys} for config in flat]
+    facts = pd.DataFrame([f | c for f, c in zip(run_facts(folders, configs), own, strict=True)])
     if not tables:
         columns = ["run", "step", "data_source", "metric", "value", *facts.columns[1:]]
         return facts.iloc[:0].reindex(columns=columns)

@@ -82,10 +82,12 @@ class RunStore:
 
     def _begin(self, config: RunConfig) -> None:
         for path in (self.folder / name for name in LOGS):
-            # end a line that a crash cut: the next one stands alone
-            if path.exists() and path.stat().st_size and not _ends_with_newline(path):
-                with open(path, "a", encoding="utf-8") as file:
-                    file.write("\n")
+            if (
+                path.exists() and path.stat().st_size
+            ):  # end a line that a crash cut: the next one stands alone
+                with open(path, "rb+") as file:
+                    file.seek(-1, os.SEEK_END)
+                    file.write(b"\n" if file.read(1) != b"\n" else b"")
         write_text(self.folder / "config.yaml", config_yaml(config))
         process = _process(os.getpid())
         attempts = [*self.info.get("attempts", []), {**process, **git_state()}]
@@ -110,10 +112,8 @@ class RunStore:
         for name, value in fields.items():
             if (before := self.info.get(name, value)) != value:
                 told = f"{name} {before!r}, which is {value!r} now: its numbers would be a mixture"
-                remedy = (
-                    "Restore what has changed, or begin another run (another study, or delete the folder)"
-                )
-                raise UserError(f"{self.folder} was begun with {told}. {remedy}.")
+                other = "begin another run (another study, or delete the folder)"
+                raise UserError(f"{self.folder} was begun with {told}. Restore what has changed, or {other}.")
         self.update(**fields)
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
@@ -157,15 +157,12 @@ class RunStore:
             with replacing(path) as temporary:
                 evals[evals["step"] <= step].to_parquet(temporary, index=False)
 
-    def close(self) -> None:
-        """Let other processes open the run."""
-        self._lock.release()
-
     def __enter__(self) -> "RunStore":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Let other processes open the run."""
+        self._lock.release()
 
 
 def prepare(folder: Path, config: RunConfig) -> None:
@@ -252,12 +249,6 @@ def _write_info(folder: Path, info: Mapping[str, Any]) -> None:
 
 def _process(pid: int) -> dict[str, Any]:
     return {"pid": pid, "host": socket.gethostname(), "started": _now()}
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
 
 
 def _now() -> str:

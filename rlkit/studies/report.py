@@ -17,7 +17,7 @@ from rich.text import Text
 
 from rlkit.config import RunConfig
 from rlkit.results.labels import labels
-from rlkit.results.progress import ACTIVE, config_of, kept_step, pace_of, run_state
+from rlkit.results.progress import ACTIVE, config_of, kept_step, run_state
 from rlkit.results.read import flatten, run_folders
 from rlkit.results.store import read_json
 from rlkit.studies.inert import inert_factors, inert_keys, inert_sentences, set_keys
@@ -113,7 +113,7 @@ def run_plan(config: RunConfig, root: Path) -> str:
     from rlkit.training.warm_start import to_make
 
     folder, total = root / config.study / "runs" / config.id, config.trainer.total_training_steps
-    step, cost, pace = kept_step(folder), estimate(config), pace_of(folder)
+    step, cost, pace = kept_step(folder), estimate(config), run_state(folder).pace
     about = "cost unknown"
     if cost is not None:
         about = f"{cost.flops * (1 - step / total):.1e} FLOPs"
