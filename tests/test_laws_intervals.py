@@ -13,6 +13,7 @@ import rlkit
 from rlkit.errors import UserError
 from rlkit.laws import laws
 from rlkit.laws.bootstrap import draw_weights
+from rlkit.seeds import generator
 
 SIGMOID = ("R0", "A", "C_mid", "B")
 
@@ -37,7 +38,7 @@ def test_the_bootstrap_obeys_its_seed_and_no_other():
 def test_every_resample_is_as_good_as_a_fit_of_its_own_rows():
     df = scattered(n=80)
     fit = rlkit.fit(df, "chinchilla", y="loss", bootstrap=30, seed=5, resample="case", loss="huber")
-    weights = draw_weights(fit.table, fit.scheme, 30, 5)
+    weights = draw_weights(fit.table, fit.scheme, 30, generator("laws", "bootstrap", 5))
     for b in (0, 7, 29):
         rows = df.loc[df.index.repeat(weights[b].astype(int))].assign(copy=lambda d: np.arange(len(d)))
         own = rlkit.fit(rows.reset_index(drop=True), "chinchilla", y="loss", loss="huber")

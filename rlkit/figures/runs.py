@@ -37,7 +37,8 @@ def learning_curves(
     table = curve_table(df, x, metric, by)
     mean = table.groupby([by, "step"], as_index=False)[list(dict.fromkeys((x, metric)))].mean()
     if evals is not None and metric == "eval/pass@1":
-        mean = mean.merge(pass_rates(evals, by)[[by, "step", "low", "high"]], how="left", on=[by, "step"])
+        rates = pass_rates(evals, [by, "step"])[[by, "step", "low", "high"]]
+        mean = mean.merge(rates, how="left", on=[by, "step"])
     styles, log = looks(df, by), x.endswith("flops")
     shown = mean[mean[x] > 0] if log else mean  # the start has no place on a logarithmic axis
     if shown.empty:

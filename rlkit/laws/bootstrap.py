@@ -179,14 +179,9 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
 
 
 def refit(
-    problem: Problem,
-    losses: Sequence[Loss],
-    pool: np.ndarray,
-    center: np.ndarray,
-    y: np.ndarray,
-    weights: np.ndarray,
-    others: np.ndarray,
-) -> Solution:
+    problem: Problem, losses: Sequence[Loss], pool: np.ndarray, center: np.ndarray, y: np.ndarray,
+    weights: np.ndarray, others: np.ndarray,
+) -> Solution:  # fmt: skip
     """Fits of many resamples, y (B, n) or weights (B, n) being theirs: each from the best of `pool` (K, p), and again
     from `center` (p,) or the solution of one of the rows `others`, where that beats its own."""
     start, _ = _best_of(problem, losses[-1], pool, y, weights)

@@ -41,15 +41,9 @@ class Backtest:
 
 
 def backtest(
-    df: pd.DataFrame,
-    law: str | Law,
-    *,
-    y: str,
-    x: Any = None,
-    holdout: Any = None,
-    level: float = 0.95,
+    df: pd.DataFrame, law: str | Law, *, y: str, x: Any = None, holdout: Any = None, level: float = 0.95,
     **options: Any,
-) -> Backtest:
+) -> Backtest:  # fmt: skip
     """Fit without the held-out rows and predict them; rows that `exclude` leaves out are neither fitted nor predicted.
 
     Args:
@@ -98,14 +92,9 @@ class Comparison:
 
 
 def compare(
-    df: pd.DataFrame,
-    laws: Sequence[str | Law],
-    *,
-    y: str,
-    x: Mapping[str, str] | str | None = None,
-    holdout: Any = None,
-    **options: Any,
-) -> Comparison:
+    df: pd.DataFrame, laws: Sequence[str | Law], *, y: str, x: Mapping[str, str] | str | None = None,
+    holdout: Any = None, **options: Any,
+) -> Comparison:  # fmt: skip
     """Rank two laws or more by how well they extrapolate.
 
     Args:

@@ -39,24 +39,12 @@ class LawFit(Estimate):
 
 
 def fit(
-    df: pd.DataFrame,
-    law: str | Law,
-    *,
-    y: str,
-    x: Mapping[str, str] | str | None = None,
-    group: str | None = None,
-    loss: str | Loss | None = None,
-    delta: float | None = None,
-    log: bool | None = None,
-    weights: str | None = None,
-    bootstrap: int | None = None,
-    resample: Literal["case", "residual"] | None = None,
-    cluster: str | Sequence[str] | None = None,
-    block: str | None = None,
-    seed: int = 0,
-    exclude: Any = None,
-    holdout: Any = None,
-) -> Any:
+    df: pd.DataFrame, law: str | Law, *, y: str, x: Mapping[str, str] | str | None = None, group: str | None = None,
+    loss: str | Loss | None = None, delta: float | None = None, log: bool | None = None, weights: str | None = None,
+    bootstrap: int | None = None, resample: Literal["case", "residual"] | None = None,
+    cluster: str | Sequence[str] | None = None, block: str | None = None, seed: int = 0,
+    exclude: Any = None, holdout: Any = None,
+) -> Any:  # fmt: skip
     """Fit a law to the rows of a table.
 
     Args:

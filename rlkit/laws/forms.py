@@ -1,8 +1,5 @@
-"""The laws, one function each. Columns: N parameters, D training tokens or tasks, C compute, x any of them.
-
-Every size is in the units of its column; state which N (non-embedding, total) and C (training, total) they
-are in the study. Amplitudes absorb those units, exponents and asymptotes do not.
-"""
+"""The laws, one function each. Columns: N parameters, D training tokens or tasks, C compute, x any of them, in any
+units: amplitudes absorb those, exponents and asymptotes do not."""
 
 from __future__ import annotations
 
@@ -30,13 +27,13 @@ def power(x, *, A, alpha):
     return np.log(A) - alpha * np.log(x)
 
 
-@law("saturating_power", linear=("E", "A"), starts={"alpha": ONE_EXPONENT}, asymptote="E")
+@law("saturating_power", linear=("E", "A"), starts={"alpha": ONE_EXPONENT})
 def saturating_power(x, *, E, A, alpha):
     """y = E + A·x^-alpha (Henighan et al. 2020, arXiv 2010.14701, eq. 1.1)"""
     return E + A * _power(x, -alpha)
 
 
-@law("rising_power", linear=("A", "D"), starts={"B": ONE_EXPONENT}, space="linear", asymptote="A")
+@law("rising_power", linear=("A", "D"), starts={"B": ONE_EXPONENT}, space="linear")
 def rising_power(C, *, A, D, B):
     """y = A - D·C^-B: a rise towards A"""
     return A - D * _power(C, -B)
@@ -60,7 +57,7 @@ def logit_plane(N, X, *, a, b, c):
     return a + b * np.log(N) + c * np.log(X)
 
 
-@law("chinchilla", linear=("E", "A", "B"), starts={"alpha": EXPONENTS, "beta": EXPONENTS}, asymptote="E")
+@law("chinchilla", linear=("E", "A", "B"), starts={"alpha": EXPONENTS, "beta": EXPONENTS})
 def chinchilla(N, D, *, E, A, alpha, B, beta):
     """L = E + A/N^alpha + B/D^beta (Hoffmann et al. 2022, arXiv 2203.15556, eq. 2)"""
     return E + A * _power(N, -alpha) + B * _power(D, -beta)
@@ -72,27 +69,21 @@ def _worth(unique: np.ndarray, repeats: np.ndarray, R: np.ndarray) -> np.ndarray
 
 
 @law(
-    "data_constrained", linear=("E",), like="chinchilla", asymptote="E",
+    "data_constrained", linear=("E",), like="chinchilla",
     starts=dict.fromkeys(("A", "alpha", "B", "beta"), (1.0,)) | dict.fromkeys(("R_D", "R_N"), (2.0, 8.0, 30.0)),
 )  # fmt: skip
 def data_constrained(N, D, U, *, E, A, alpha, B, beta, R_D, R_N):
     """L = E + A/N'^alpha + B/D'^beta; D' is the worth of D tokens seen, U of them unique, whose repeats decay by R_D;
     N' that of N parameters, where those beyond what U can use decay by R_N (Muennighoff et al. 2023, arXiv 2305.16264,
     eqs. 5-7)"""
-    usable = np.exp(
-        (np.log(alpha * A / (beta * B)) + beta * np.log(U)) / alpha
-    )  # chinchilla's optimal N for U
+    # chinchilla's optimal N for U
+    usable = np.exp((np.log(alpha * A / (beta * B)) + beta * np.log(U)) / alpha)
     base, unique = np.minimum(usable, N), np.minimum(D, U)
     size, data = _worth(base, N / base - 1, R_N), _worth(unique, D / unique - 1, R_D)
     return E + A * _power(size, -alpha) + B * _power(data, -beta)
 
 
-@law(
-    "repeated_data",
-    linear=("E", "B"),
-    starts={"beta": ONE_EXPONENT, "R_D": (0.5, 2.0, 8.0, 30.0)},
-    asymptote="E",
-)
+@law("repeated_data", linear=("E", "B"), starts={"beta": ONE_EXPONENT, "R_D": (0.5, 2.0, 8.0, 30.0)})
 def repeated_data(D, U, *, E, B, beta, R_D):
     """L = E + B/D'^beta: data_constrained of one size, in whose E the term of N is"""
     unique = np.minimum(D, U)
@@ -100,9 +91,9 @@ def repeated_data(D, U, *, E, B, beta, R_D):
 
 
 @law(
-    "sigmoid", linear=("R0", "A"), bounds={"R0": SHARE, "A": SHARE}, space="linear", asymptote="A",
+    "sigmoid", linear=("R0", "A"), bounds={"R0": SHARE, "A": SHARE}, space="linear",
     starts={"C_mid": along("C", 0.5, 4.0, 12), "B": (0.4, 0.7, 1.0, 1.5, 2.2, 3.5, 6.0)},
-    identified_by=("C_mid", "C"),
+    identified_by=("A", "C_mid", "C"),
 )  # fmt: skip
 def sigmoid(C, *, R0, A, C_mid, B):
     """R = R0 + (A - R0)/(1 + (C_mid/C)^B) (ScaleRL, arXiv 2510.13786, eq. 1)"""

@@ -34,9 +34,7 @@ REAL: Bounds = (-np.inf, np.inf)
 SHARE: Bounds = (0.0, 1.0)
 
 
-def along(
-    column: str, low: float = 1.0, high: float = 3.0, count: int = 8
-) -> Callable[[Columns], np.ndarray]:
+def along(column: str, low: float = 1, high: float = 3, count: int = 8) -> Callable[[Columns], np.ndarray]:
     """Starts for a parameter in the units of `column`: geometric from low·min to high·max."""
 
     def values(columns: Columns) -> np.ndarray:
@@ -57,8 +55,7 @@ class Law:
         bounds: a range for each parameter; the default is positive. pinned: parameters held at a value.
         like: another law, whose best fits are the first starts of the parameters of the same names.
         returns: what the value is: y, ln y, ln(-ln y) or logit y. space: where residuals are taken by default.
-        identified_by: (parameter, column): an asymptote is unidentified when max(column) < 3·parameter.
-        asymptote: the parameter that is the limit of y.
+        identified_by: (asymptote, parameter, column): unidentified when max(column) < 3·parameter.
         source: formula and paper; default the first paragraph of the function's docstring.
     """
 
@@ -73,8 +70,7 @@ class Law:
     returns: Space = "linear"
     space: Space = "log"
     pinned: Mapping[str, float] = field(default_factory=dict)
-    identified_by: tuple[str, str] | None = None
-    asymptote: str | None = None
+    identified_by: tuple[str, str, str] | None = None
     source: str = ""
 
     @property

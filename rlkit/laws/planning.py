@@ -51,15 +51,9 @@ def _known(
 
 
 def allocate(
-    law: str | Law | LawFit,
-    budget: float | Sequence[float],
-    *,
-    params: Mapping[str, float] | None = None,
-    draws: np.ndarray | None = None,
-    flops_per_cell: float = 6.0,
-    maximise: bool = False,
-    level: float = 0.95,
-) -> pd.DataFrame:
+    law: str | Law | LawFit, budget: float | Sequence[float], *, params: Mapping[str, float] | None = None,
+    draws: np.ndarray | None = None, flops_per_cell: float = 6.0, maximise: bool = False, level: float = 0.95,
+) -> pd.DataFrame:  # fmt: skip
     """Compute-optimal size and data for each budget: the best y on N·D·flops_per_cell = budget.
 
     Args:
@@ -72,8 +66,8 @@ def allocate(
     """
     form, values, own = _known(law, params)
     draws = own if draws is None else draws
-    data = next((c for c in DATA if c in form.columns), None)
-    if data is None or "N" not in form.columns:
+    data = next((c for c in DATA if c in form.columns), "")
+    if {"N", data} != set(form.columns):
         raise UserError(f"allocate needs a law of N and D (or X, E), not of {', '.join(form.columns)}.")
     every, rows = values[None] if draws is None else np.vstack([values, draws]), []
     for C in np.atleast_1d(np.asarray(budget, dtype=float)):
@@ -129,15 +123,9 @@ def _rollouts(
 
 
 def design(
-    law: str | Law | LawFit,
-    runs: pd.DataFrame,
-    *,
-    params: Mapping[str, float] | None = None,
-    noise: float,
-    level: float = 0.95,
-    draws: int = 200,
-    seed: int = 0,
-) -> pd.DataFrame:
+    law: str | Law | LawFit, runs: pd.DataFrame, *, params: Mapping[str, float] | None = None, noise: float,
+    level: float = 0.95, draws: int = 200, seed: int = 0,
+) -> pd.DataFrame:  # fmt: skip
     """The estimates to expect of a least-squares fit before a study is run: measurements (`runs`, a row each) are drawn
     from the law with noise of a standard deviation in residual space, and fitted, so many times over.
 

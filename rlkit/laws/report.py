@@ -163,11 +163,11 @@ def _estimates(fit: Estimate) -> Iterator[str]:
     for name, bound in fit.at_bound.items():
         yield f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
     if fit.law.identified_by is not None:
-        middle, column = fit.law.identified_by
+        asymptote, middle, column = fit.law.identified_by
         reach, name = float(fit.table.columns[column].max() / fit.params[middle]), fit.table.names[column]
         if reach < 3:
             told = f"{name} reaches {reach:.2g} times {middle}, and at least 3 times is needed"
-            yield f"The asymptote {fit.law.asymptote} is not identified: {told}."
+            yield f"The asymptote {asymptote} is not identified: {told}."
     tried, agree, overruled = fit.starts
     if overruled:
         walked = " and ".join(overruled)

@@ -22,14 +22,9 @@ from rlkit.seeds import generator
 
 
 def fit_coverage(
-    df: pd.DataFrame,
-    *,
-    n: str = "n",
-    c: str = "c",
-    ks: Sequence[int] | None = None,
-    bootstrap: int = 2000,
+    df: pd.DataFrame, *, n: str = "n", c: str = "c", ks: Sequence[int] | None = None, bootstrap: int = 2000,
     seed: int = 0,
-) -> LawFit:
+) -> LawFit:  # fmt: skip
     """Fit the coverage law -ln pass@k = a·k^-b to pass@k averaged over problems, by least squares in ln(-ln pass@k).
     The points of a pass@k curve share their samples, so problems are resampled.
 
@@ -39,9 +34,8 @@ def fit_coverage(
         bootstrap: resamples of problems; those with a pass@k of 0 or 1 are left out and counted.
     """
     counts, correct = (column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
-    if ks is None:
-        ks = [m * 10**e for e in range(8) for m in (1, 2, 5) if m * 10**e <= counts.min()]
-    grid = np.asarray(list(ks))
+    round_ones = [m * 10**e for e in range(8) for m in (1, 2, 5) if m * 10**e <= counts.min()]
+    grid = np.asarray(round_ones if ks is None else list(ks))
     values = pass_at_k(counts[:, None], correct[:, None], grid[None, :])
     mean = values.mean(axis=0)
     usable = (mean > 0) & (mean < 1)
@@ -68,29 +62,21 @@ def fit_beta_binomial(df: pd.DataFrame, *, n: str = "n", c: str = "c") -> dict[s
     counts, correct = (column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
     rate = np.mean(pass_at_k(counts, correct, 1))
     if not 0 < rate < 1:
-        raise UserError(
-            f"All samples are {'right' if rate else 'wrong'}: no Beta distribution can be fitted."
-        )
+        what = f"All samples are {'right' if rate else 'wrong'}"
+        raise UserError(f"{what}: no Beta distribution can be fitted.")
 
     def loss(z: np.ndarray) -> float:
         return -stats.betabinom.logpmf(correct, counts, *np.exp(z)).sum()
 
-    found = minimize(
-        loss, np.log([rate, 1 - rate]), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-9}
-    )
+    options = {"xatol": 1e-9, "fatol": 1e-9}
+    found = minimize(loss, np.log([rate, 1 - rate]), method="Nelder-Mead", options=options)
     return dict(zip(("alpha", "beta"), np.exp(found.x).tolist(), strict=True))
 
 
 def fit_pass_rates(
-    evals: pd.DataFrame,
-    law: str | Law,
-    *,
-    x: Mapping[str, str] | str,
-    y: Literal["pass@1", "error"] = "pass@1",
-    bootstrap: int = RESAMPLES,
-    seed: int = 0,
-    **options: Any,
-) -> LawFit:
+    evals: pd.DataFrame, law: str | Law, *, x: Mapping[str, str] | str, y: Literal["pass@1", "error"] = "pass@1",
+    bootstrap: int = RESAMPLES, seed: int = 0, **options: Any,
+) -> LawFit:  # fmt: skip
     """Fit a law to the runs of a study at their last evaluation, with intervals over seeds and problems.
 
     Args:
@@ -116,10 +102,9 @@ def fit_pass_rates(
         notes.append(f"{single} of {len(size)} cells have one seed: what differs there is left out.")
     if not bootstrap:
         return replace(one, notes=tuple(notes[1:]))
-    rng = generator("laws", "pass rates", seed)
-    values = resample_runs(wide.loc[runs].to_numpy()[:, None], cells, bootstrap, rng)[:, :, 0]
-    units = max(len(runs) - len(size), 1) + 1
-    return with_draws(one, np.clip(values, 1e-6, 1 - 1e-6), bootstrap, units, seed, notes)
+    rates, rng = wide.loc[runs].to_numpy()[:, None], generator("laws", "pass rates", seed)
+    values = np.clip(resample_runs(rates, cells, bootstrap, rng)[:, :, 0], 1e-6, 1 - 1e-6)
+    return with_draws(one, values, bootstrap, max(len(runs) - len(size), 1) + 1, seed, notes)
 
 
 def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -214,15 +214,9 @@ class Problem:
 
 
 def minimise(
-    problem: Problem,
-    z: np.ndarray,
-    y: np.ndarray,
-    weights: np.ndarray,
-    losses: Sequence[Loss],
-    tolerance: float = 1e-10,
-    free: np.ndarray | None = None,
-    rounds: int = 150,
-) -> Solution:
+    problem: Problem, z: np.ndarray, y: np.ndarray, weights: np.ndarray, losses: Sequence[Loss],
+    tolerance: float = 1e-10, free: np.ndarray | None = None, rounds: int = 150,
+) -> Solution:  # fmt: skip
     """Levenberg-Marquardt on every row of the batch, from z (B, p), through each loss in turn; the last is the
     objective.
 

@@ -204,14 +204,9 @@ def numbers(df: pd.DataFrame, name: str, role: str) -> np.ndarray:
 
 
 def build(
-    kept: pd.DataFrame,
-    law: Law,
-    y: str,
-    x: Mapping[str, str] | str | None,
-    space: Space,
-    record: dict[str, Any],
-    options: dict[str, Any],
-) -> Table:
+    kept: pd.DataFrame, law: Law, y: str, x: Mapping[str, str] | str | None, space: Space,
+    record: dict[str, Any], options: dict[str, Any],
+) -> Table:  # fmt: skip
     """The columns of the rows `kept`, checked; a UserError names column and rows. `record` is that of `leave_out`,
     options are weights, cluster and block of `rlkit.fit`, as the other arguments."""
     names = mapping(law, x)

@@ -7,7 +7,6 @@ held-out problems, each with all its samples of all seeds of its cell.
 
 import itertools
 import json
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,14 +35,13 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
         for a, b in itertools.pairwise(sorted(set(part[x]))):
             change = (wide[b] - wide[a]).dropna().to_numpy()
             mean = bootstrap_mean(change, rng=generator("marginal", str(name), str(a)), draws=DRAWS)
-            per = np.array([mean.value, mean.low, mean.high]) / np.log2(b / a)
-            rows.append(
-                {**({by: name} if by else {}), "from": a, "to": b, "change": mean.value, "per_doubling": per[0],
-                 "low": per[1], "high": per[2], "problems": mean.prompts}
-            )  # fmt: skip
+            per, low, high = np.array(mean[:3]) / np.log2(b / a)
+            row = {"from": a, "to": b, "change": mean.value, "per_doubling": per, "low": low, "high": high}
+            rows.append({**({by: name} if by else {}), **row, "problems": mean.prompts})
     if not rows:
-        told = "add values to the grid, or there is nothing to compare"
-        raise UserError(f"{x} has one value in these runs: {told}.")
+        raise UserError(
+            f"{x} has one value in these runs: add values to the grid, or there is nothing to compare."
+        )
     return remember(pd.DataFrame(rows), evals, by or "cell")
 
 
@@ -65,13 +63,12 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
     budget = spent.groupby([model, "run"])[compute].max().groupby(level=0).min()
     within = spent[spent[compute] <= model.map(budget) * (1 + 1e-9)]
     chosen = evals[evals["step"] == evals["run"].map(within.groupby("run")["step"].max())]
-    found = pass_rates(chosen.assign(step=0), by).drop(columns="step")
-    steps = chosen.groupby(by)["step"].agg(["min", "max"])
-    words = {name: str(a) if a == b else f"{a}–{b}" for name, a, b in steps.itertuples()}
+    found = pass_rates(chosen.assign(when="within"), [by, "when"])
+    found["step"] = [str(a) if a == b else f"{a}–{b}" for a, b in found[["steps_least", "steps"]].to_numpy()]
     order = list(in_order(df)["model.path"])
     table = found.assign(
-        budget=found["model.path"].map(budget), step=found[by].map(words),
-        steps=found[by].map(spent.groupby(by)["step"].max()), size=found["model.path"].map(order.index),
+        budget=found["model.path"].map(budget), steps=found[by].map(spent.groupby(by)["step"].max()),
+        size=found["model.path"].map(order.index),
     ).sort_values(["size", "pass@1"], ascending=[True, False], ignore_index=True)  # fmt: skip
     columns = [by, "model.path", "pass@1", "low", "high", "budget", "step", "steps", "tasks", "runs"]
     return remember(table[columns], evals, by)
@@ -92,8 +89,11 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
         steps_least and steps (of both cells). A UserError where nothing has a baseline beside it.
     """
     last = graded_ends(evals)["after"]
-    cells = {name: part for name, part in last.groupby("cell")}
-    factors = {name: _factors(part) for name, part in cells.items()}
+    cells = dict(list(last.groupby("cell")))
+    known = last.groupby("cell")["factors"].first() if "factors" in last else pd.Series(dtype=object)
+    factors = {
+        name: json.loads(known.get(name) or "{}") for name in cells
+    }  # by key, its value and the baseline's
     compared = [k for k, (_, base) in next(iter(factors.values()), {}).items() if base is not None]
     if not compared:
         told = "add some, or name one of model.path under baselines"
@@ -117,12 +117,6 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     return remember(pd.DataFrame(rows), evals, "cell")
 
 
-def _factors(part: pd.DataFrame) -> dict[str, list[Any]]:
-    """Of a cell, its value of each factor, and the value to compare with (None: not compared)."""
-    known = part["factors"].iloc[0] if "factors" in part else None
-    return json.loads(known) if isinstance(known, str) else {}
-
-
 def _difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
     """The mean over problems of one cell's pass@1 less another's, with both intervals of `differences`."""
     wide = [cell.pivot_table("correct", "task_id", "run") for cell in (one, other)]
@@ -131,14 +125,14 @@ def _difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
     mine, others = np.split(rates, [runs[0]], axis=1)
     rng = generator("differences", *(cell["cell"].iloc[0] for cell in (one, other)))
     mean = bootstrap_mean(mine.mean(axis=1) - others.mean(axis=1), rng=rng)
-    ends, spread = np.array([np.nan, np.nan]), np.nan
+    low, high, spread = np.nan, np.nan, np.nan
     if min(runs) > 1:
         spread = float(np.mean([part.mean(axis=0).var(ddof=1) for part in (mine, others)]) ** 0.5)
         drawn = resample_sums(rates, rng, DRAWS) / len(rates)
         again = [rng.multinomial(n, np.full(n, 1 / n), DRAWS) / n for n in runs]
-        ends = np.quantile((drawn * np.hstack([again[0], -again[1]])).sum(axis=1), [0.025, 0.975])
+        low, high = np.quantile((drawn * np.hstack([again[0], -again[1]])).sum(axis=1), [0.025, 0.975])
     return {
-        "difference": mean.value, "low": mean.low, "high": mean.high, "low_seeds": ends[0], "high_seeds": ends[1],
+        "difference": mean.value, "low": mean.low, "high": mean.high, "low_seeds": low, "high_seeds": high,
         "problems": mean.prompts, "seeds": runs[0], "baseline_seeds": runs[1], "spread": spread,
     }  # fmt: skip
 
@@ -173,10 +167,8 @@ def crossing(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
         crossings = np.array([_crossing(ks, draw) for draw in draws])
         known, mean = crossings[np.isfinite(crossings)], gain.mean(axis=0)
         low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
-        rows.append(
-            {by: name, "k": _crossing(ks, mean), "low": low, "high": high, "crosses": len(known) / DRAWS,
-             "largest_k": int(ks[-1]), "gain_at_1": mean[0], "gain_at_largest_k": mean[-1]}
-        )  # fmt: skip
+        row = {by: name, "k": _crossing(ks, mean), "low": low, "high": high, "crosses": len(known) / DRAWS}
+        rows.append(row | {"largest_k": int(ks[-1]), "gain_at_1": mean[0], "gain_at_largest_k": mean[-1]})
     return pd.DataFrame(rows)
 
 
@@ -188,17 +180,20 @@ def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
         to a problem) with low and high, solved (share of problems with a correct sample), samples a problem.
     """
     rows, both = [], graded_ends(evals)
-    for name in in_order(evals, by)[by]:
-        for when, part in both.items():
-            problems = part[part[by] == name].groupby(["run", "task_id"])
-            share = problems["response"].nunique() / problems.size()
-            rng = generator("diversity", str(name), when)
-            tasks = share.index.get_level_values("task_id").to_numpy()
-            mean = bootstrap_mean(share.to_numpy(), tasks, rng=rng, draws=DRAWS)
-            rows.append(
-                {by: name, "when": when, "distinct": mean.value, "low": mean.low, "high": mean.high,
-                 "solved": float(problems["correct"].max().mean()), "samples": float(problems.size().mean())}
-            )  # fmt: skip
+    for name, (when, part) in itertools.product(in_order(evals, by)[by], both.items()):
+        problems = part[part[by] == name].groupby(["run", "task_id"])
+        share, right, size = (
+            problems["response"].nunique() / problems.size(),
+            problems["correct"],
+            problems.size(),
+        )
+        rng, tasks = (
+            generator("diversity", str(name), when),
+            share.index.get_level_values("task_id").to_numpy(),
+        )
+        mean = bootstrap_mean(share.to_numpy(), tasks, rng=rng, draws=DRAWS)
+        row = {by: name, "when": when, "distinct": mean.value, "low": mean.low, "high": mean.high}
+        rows.append(row | {"solved": float(right.max().mean()), "samples": float(size.mean())})
     return remember(pd.DataFrame(rows), evals, by)
 
 
@@ -207,26 +202,22 @@ def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.n
     both ends. The largest k is the largest that nine tenths of the problems have samples for; others are left out."""
     found, parts = {}, graded_ends(evals).values()
     for name in in_order(evals, by)[by]:
-        keyed = (part[part[by] == name].groupby(["run", "task_id"])["correct"] for part in parts)
-        before, after = (table.agg(["size", "sum"]) for table in keyed)
-        both = before.index.intersection(after.index)
-        if both.empty:
+        keyed = [part[part[by] == name].groupby(["run", "task_id"])["correct"] for part in parts]
+        counts = pd.concat([table.agg(["size", "sum"]) for table in keyed], axis=1, join="inner").to_numpy(
+            int
+        )
+        if not len(counts):
             continue
-        before, after = before.loc[both], after.loc[both]
-        samples = np.minimum(before["size"], after["size"]).to_numpy()
+        problems = pd.concat([table.size() for table in keyed], axis=1, join="inner").index
+        samples = counts[:, [0, 2]].min(axis=1)
         ks = 2 ** np.arange(int(np.log2(np.sort(samples)[len(samples) // 10])) + 1)
         enough = samples >= ks[-1]
-        found[str(name)] = ks, _mean_curve(before[enough], ks), _mean_curve(after[enough], ks)
+        curves = (pass_at_k(counts[enough, i, None], counts[enough, i + 1, None], ks[None]) for i in (0, 2))
+        tables = (pd.DataFrame(curve, problems[enough]).groupby(level="task_id").mean() for curve in curves)
+        found[str(name)] = ks, *(table.to_numpy() for table in tables)
     if not found:
         raise UserError("No cell of these runs has a graded sample both before and after training.")
     return found
-
-
-def _mean_curve(table: pd.DataFrame, ks: np.ndarray) -> np.ndarray:
-    """(problems, k) pass@k, the mean over runs, from the samples and right ones of each run's problem."""
-    n, c = table["size"].to_numpy(int)[:, None], table["sum"].to_numpy(int)[:, None]
-    values = pass_at_k(n, c, ks[None])
-    return pd.DataFrame(values, table.index).groupby(level="task_id").mean().to_numpy()
 
 
 def _crossing(ks: np.ndarray, gain: np.ndarray) -> float:

@@ -3,7 +3,7 @@ summary as text."""
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,13 +38,9 @@ def before_after(evals: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     cells = [cell for cell in in_order(evals, "cell")["cell"] if cell not in missing]
     if not cells:
         raise UserError("No cell of these runs has a graded sample both before and after training.")
-    rows = []
-    for cell in cells:
-        for when, chosen in at.items():
-            part = chosen[chosen["cell"] == cell]
-            steps = {"steps_least": part["step"].min(), "steps": part["step"].max()}
-            rows.append({"cell": cell, "when": when, **_pass_rate(part, level), **steps})
-    table = pd.DataFrame(rows)
+    both = pd.concat([part.assign(when=when) for when, part in at.items()])
+    rates = pass_rates(both, ["cell", "when"], level).set_index(["cell", "when"])
+    table = rates.loc[[(cell, when) for cell in cells for when in at]].reset_index()
     table.attrs |= {"sources": runs_behind(evals), "ungraded": missing}
     return table
 
@@ -62,22 +58,20 @@ def unequal_steps(change: pd.DataFrame) -> str:
     return "" if least == most else f"Caution: runs of unequal length side by side, {least} to {most} steps."
 
 
-def pass_rates(evals: pd.DataFrame, by: str = "cell", level: float = 0.95) -> pd.DataFrame:
-    """One row a value of `by` and evaluated step with a graded sample: pass@1, low, high and the counts of
-    `before_after`, which pools alike."""
-    return pd.DataFrame(
-        {by: name, "step": step, **_pass_rate(part, level)}
-        for (name, step), part in evals.groupby([by, "step"])
-        if part["correct"].notna().any()
-    )
-
-
-def _pass_rate(part: pd.DataFrame, level: float) -> dict[str, Any]:
-    graded = part[part["correct"].notna()]
-    mean = pass_rate(graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), level)
-    counts = {"samples": len(graded), "ungraded": len(part) - len(graded), "runs": part["run"].nunique()}
-    kept = {key: part[key].iloc[0] for key in KEPT if key in part}
-    return {"pass@1": mean.value, "low": mean.low, "high": mean.high, "tasks": mean.prompts, **counts, **kept}
+def pass_rates(evals: pd.DataFrame, by: Sequence[str], level: float = 0.95) -> pd.DataFrame:
+    """One row a combination of `by` with a graded sample: pass@1, low, high and the counts of `before_after`, which
+    pools alike."""
+    rows = []
+    for names, part in evals.groupby(list(by)):
+        if len(graded := part[part["correct"].notna()]):
+            mean = pass_rate(graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), level)
+            rows.append(
+                {**dict(zip(by, names, strict=True)), "pass@1": mean.value, "low": mean.low, "high": mean.high,
+                 "tasks": mean.prompts, "samples": len(graded), "ungraded": len(part) - len(graded),
+                 "runs": part["run"].nunique(), **{key: part[key].iloc[0] for key in KEPT if key in part},
+                 "steps_least": part["step"].min(), "steps": part["step"].max()}
+            )  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def suite_changes(folder: str | Path) -> dict[str, pd.DataFrame]:
@@ -138,9 +132,8 @@ def held_out_error(fit: "LawFit", points: pd.DataFrame, level: float = 0.95) -> 
     if table.empty:
         return table
     table["runs"] = table["cell"].map(held.groupby("cell").size())
-    options = {"band": "prediction", "level": level}
-    parts = [part for _, part in table.groupby("runs")]
-    bands = [fit.predict(part, **options, repeats=int(part["runs"].iloc[0])) for part in parts]
+    parts = table.groupby("runs")
+    bands = [fit.predict(part, "prediction", level, repeats=int(str(runs))) for runs, part in parts]
     return table.join(pd.concat(bands)).assign(error=lambda t: t["prediction"] - t["observed"])
 
 
@@ -157,44 +150,40 @@ def few_seeds(differences: pd.DataFrame) -> str:
     return f", which with {least} seeds hold the truth in some {held} of studies" if held else ""
 
 
-def seeds_to_show(differences: pd.DataFrame, least: float = 0.02) -> list[str]:
-    """How many seeds a cell would show a difference of `least` in four studies of five, in a sentence, from the spread
+def seeds_to_show(differences: pd.DataFrame) -> list[str]:
+    """How many seeds a cell would show a difference of 0.02 in four studies of five, in a sentence, from the spread
     between seeds and the interval over problems that were measured (both taken as normal); none of one seed a cell."""
     if differences["spread"].isna().all():
         return []
     spread = float((differences["spread"] ** 2).mean() ** 0.5)
     error = float((differences["high"] - differences["low"]).mean()) / (2 * 1.96)
-    room = (least / (1.96 + 0.84)) ** 2 - error**2  # variance that is left for seeds
+    room = (0.02 / (1.96 + 0.84)) ** 2 - error**2  # variance that is left for seeds
     if room <= 0:
-        return [f"More seeds alone would not show a difference of {least}: ask more problems."]
-    need, told = max(2, math.ceil(2 * spread**2 / room)), f"(spread between seeds {spread:.3f})"
-    return [f"About {need} seeds a cell would show a difference of {least} {told}."]
+        return ["More seeds alone would not show a difference of 0.02: ask more problems."]
+    need = max(2, math.ceil(2 * spread**2 / room))
+    return [f"About {need} seeds a cell would show a difference of 0.02 (spread between seeds {spread:.3f})."]
 
 
 def write(
-    folder: str | Path,
-    change: pd.DataFrame,
-    points: pd.DataFrame,
-    fit: "LawFit | None" = None,
-    no_law: str = "",
+    folder: str | Path, change: pd.DataFrame, points: pd.DataFrame, fit: "LawFit | None" = None, no_law: str = "",
     differences: pd.DataFrame | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary. `no_law` says why
     one that was asked for could not be fitted; `differences` are those of `rlkit.measures.comparisons`."""
     folder, held = Path(folder), "held out" if fit is None else "held out of the fit"
     (folder / "analysis" / "law.json").unlink(missing_ok=True)
     runs = change.groupby("cell")["runs"].max().sum()
-    title = "held-out pass@1, before → after (95 % intervals)"
-    lines = [f"Study {folder.name}: {runs} runs trained", "", title, *_cells(change, held)]
-    lines += [f"  {caution}" for caution in [unequal_steps(change)] if caution]
+    words = "pass@1, before → after (95 % intervals)"
+    lines = [f"Study {folder.name}: {runs} runs trained", "", f"held-out {words}", *_cells(change, held)]
+    if caution := unequal_steps(change):
+        lines.append(f"  {caution}")
     if count := change["ungraded"].sum():
         lines.append(f"  {count} samples could not be graded and are left out")
     if cells := change.attrs.get("ungraded"):
         lines.append(f"  left out, without a graded sample before or after training: {', '.join(cells)}")
     lines += [*filter(None, [equal_cells_sentence(points)]), ""]
     for name, suite in suite_changes(folder).items():  # which are in no number of the held-out tasks
-        title = f"suite {name}, {suite['tasks'].max():,} problems: pass@1, before → after (95 % intervals)"
-        lines += [title, *_cells(suite, held), ""]
+        lines += [f"suite {name}, {suite['tasks'].max():,} problems: {words}", *_cells(suite, held), ""]
     if differences is not None:
         lines += [*_differences(differences), ""]
     if fit is None:
