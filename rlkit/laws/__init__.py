@@ -1,5 +1,4 @@
-"""Scaling laws: forms, fits with honest intervals, comparison by extrapolation, and planning. Pictures are in
-rlkit.figures.laws."""
+"""Scaling laws: forms, fits with honest intervals, comparison and planning; pictures are in rlkit.figures.laws."""
 
 from rlkit.laws.compare import Backtest, Comparison, Recovery, backtest, compare, recover
 from rlkit.laws.fitting import LawFit, fit

@@ -1,10 +1,5 @@
-"""Bootstrap resamples of a fit.
-
-Rows (case) or whole clusters (run, seed, prompt; Field and Welsh 2007) are drawn as weights. The other schemes keep
-the design and draw noise: single residuals, or a first-order autoregression.
-"""
-
-from __future__ import annotations
+"""Bootstrap resamples of a fit. Rows (case) or whole clusters (run, seed, prompt; Field and Welsh 2007) are drawn as
+weights. The other schemes keep the design and draw noise: single residuals, or a first-order autoregression."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -155,8 +150,8 @@ def draw_values(found: Optimum, kind: str, count: int, rng: np.random.Generator)
 
 
 def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
-    """Every resample starts from whichever known optimum suits it best, and is solved again from its neighbours'
-    solutions wherever one of those beats its own. A UserError where they have too few distinct points."""
+    """Every resample starts from the known optimum that suits it best, and again from its neighbours' solutions where
+    one beats its own. A UserError where they have too few distinct points."""
     rows, losses, drawn = found.table, found.loss.refit(found.spread), scheme(found, kind)
     y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
     rng, pool = generator("laws", "bootstrap", seed), _pool(found, losses)
@@ -206,8 +201,7 @@ def runaways(law: Law, values: np.ndarray, params: Mapping[str, float]) -> dict[
 
 
 def _pool(found: Optimum, losses: Sequence[Loss]) -> np.ndarray:
-    """Where resamples may start: the optima that the search found or, since a term at zero has no slope by
-    which a resample could leave it, optima with each parameter at a bound held away from it."""
+    """Where resamples may start: the known optima, or ones held away from bounds, where there is no slope."""
     law, problem = found.law, found.problem
     if not found.at_bound:
         return found.ends

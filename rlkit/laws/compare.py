@@ -1,7 +1,4 @@
-"""Choosing between laws by what they predict, and testing a law where it was not fitted. Held-out rows are withheld
-before the fit reads anything."""
-
-from __future__ import annotations
+"""Choosing between laws by what they predict of rows that no fit has read, and testing intervals by simulation."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -95,15 +92,12 @@ def compare(
     df: pd.DataFrame, laws: Sequence[str | Law], *, y: str, x: Mapping[str, str] | str | None = None,
     holdout: Any = None, **options: Any,
 ) -> Comparison:  # fmt: skip
-    """Rank two laws or more by how well they extrapolate.
+    """Rank two laws or more by how well they extrapolate. A UserError where every law failed, or as `fit`.
 
     Args:
         x: column names for all the laws together; each takes those it has.
         holdout: the tail, e.g. 'N > 1e9', beside the rows that a study held out.
         options: those of `fit`; residuals are taken in ln y for every law unless log=False or y is not positive.
-
-    Raises:
-        UserError: every law failed, or there is nothing to rank; otherwise as `fit`.
     """
     forms = {form.name: form for form in map(resolve, laws)}
     if len(forms) < 2:
@@ -164,12 +158,9 @@ class Recovery:
 
 
 def recover(one: LawFit, replicates: int = 100, level: float = 0.95, seed: int = 0) -> Recovery:
-    """Simulate the fit's own design and state the coverage of its intervals, if the law is true. The truth is the fit;
-    each copy has new noise like its residuals (of clusters, with an offset each), is fitted and has its intervals from
-    at most 200 resamples.
-
-    A UserError for fits of several groups, for a law that its own data reject, whose misfit would be simulated as
-    noise, and where no copy could be fitted."""
+    """Simulate the fit's own design and state the coverage of its intervals, if the law is true: the truth is the fit;
+    each copy has new noise like its residuals (of clusters, with an offset each) and at most 200 resamples. A UserError
+    for fits of several groups, for a law that its own data reject, and where no copy could be fitted."""
     if isinstance(one, Mapping):
         raise UserError(f"recover takes one group at a time: give fit[{next(iter(one))!r}].")
     if (test := one.lack_of_fit) is not None and test.p < 0.05:

@@ -5,8 +5,6 @@ mean(curvature) plays the part of the likelihood-ratio statistic (Huber and Ronc
 this is the F profile of lmfit's conf_interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,8 +40,7 @@ class Estimate(Optimum):
 
     @cached_property
     def resampled(self) -> Draws | None:
-        """The resamples, drawn when first needed; None where none were asked for. A UserError as of
-        `bootstrap.resample`."""
+        """The resamples (`bootstrap.resample`), drawn when first needed; None where none were asked for."""
         if self.given is not None or not self.count:
             return self.given
         return bootstrap.resample(self, self.kind, self.count, self.seed)
@@ -142,8 +139,7 @@ class Estimate(Optimum):
 
 
 def _smooth_curvature(fit: Optimum) -> np.ndarray:
-    """(n,) curvature of the loss, for robust ones with delta widened to the residuals' own spread but for those that
-    the fit passes through, about as many as it has parameters."""
+    """(n,) curvature of the loss; of robust ones as wide as residuals that the fit does not pass through."""
     loss, r = fit.loss, fit.residuals
     if not loss.robust:
         return np.broadcast_to(loss(fit.predicted[None], fit.observed[None]).curvature, (1, len(r)))[0]
@@ -183,8 +179,7 @@ def _scale(fit: Optimum) -> float:
 
 
 def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:
-    """Ends of each free parameter's profile interval; one that is never reached is the bound or infinite. Both sides of
-    every parameter walk outward together."""
+    """Ends of each free parameter's profile interval; both sides of every parameter walk outward together."""
     law, names = fit.law, fit.law.free
     index = np.repeat([law.parameters.index(n) for n in names], 2)
     side, rows = np.tile([-1.0, 1.0], len(names)), np.arange(len(index))

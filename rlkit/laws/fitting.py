@@ -1,7 +1,5 @@
 """rlkit.fit: from a table to a LawFit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -29,7 +27,7 @@ class LawFit(Estimate):
     to_latex = report.to_latex
 
     @classmethod
-    def of(cls, rows: table.Table, law: Law, loss: Loss, space: Space, **options: Any) -> LawFit:
+    def of(cls, rows: table.Table, law: Law, loss: Loss, space: Space, **options: Any) -> "LawFit":
         """The law fitted to a table; options are the fields of `Estimate`."""
         return cls(**vars(search(rows, law, loss, space)), **options)
 

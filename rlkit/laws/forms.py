@@ -1,8 +1,6 @@
 """The laws, one function each. Columns: N parameters, D training tokens or tasks, C compute, x any of them, in any
 units: amplitudes absorb those, exponents and asymptotes do not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -9,8 +9,6 @@ The engine works in unbounded coordinates z, one a parameter: the value itself, 
 lower bound, or the logit between two bounds.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -91,7 +89,7 @@ class Law:
     def limits(self, name: str) -> Bounds:
         return self.bounds.get(name, POSITIVE)
 
-    def pin(self, **values: float) -> Law:
+    def pin(self, **values: float) -> "Law":
         """The law with parameters held at known values, e.g. `laws["sigmoid"].pin(R0=0.08)`."""
         self.check(values)
         return replace(self, pinned={**self.pinned, **values})

@@ -1,8 +1,6 @@
 """From a table to an optimum: many starts, and a second search that can contradict their agreement. Starts are a grid
 over the parameters that are not linear; the others are solved for (variable projection, Golub and Pereyra 1973)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,8 +19,7 @@ SAME = 1e-6  # objectives that differ by less than this share are of one optimum
 
 
 class Starts(NamedTuple):
-    """Starts that were followed, how many reached the best objective within 1e-6 of it, and parameters along which a
-    walk away from the optimum of the starts found a better one."""
+    """Starts that were followed, those within 1e-6 of the best, and parameters along which a walk found a better."""
 
     tried: int
     agree: int
@@ -86,8 +83,7 @@ class Optimum:
         return self.loss(self.predicted[None], self.observed[None]).slope[0]
 
     def sizes(self, predicted: np.ndarray | None = None, weights: Any = None) -> np.ndarray:
-        """(n,) the size of a residual of standard deviation 1 at each row, or at others: 1/sqrt(weight), and with the
-        binomial loss sqrt(p·(1 - p)/weight)."""
+        """(n,) noise of each row, or of others: 1/sqrt(weight), of the binomial sqrt(p·(1 - p)/weight)."""
         p, w = (self.predicted, self.table.weights) if predicted is None else (predicted, weights)
         return np.sqrt(p * (1 - p) / w) if self.loss.name == "binomial" else w**-0.5
 
@@ -98,8 +94,7 @@ class Optimum:
 
 
 def search(rows: Table, law: Law, loss: Loss, space: Space) -> Optimum:
-    """The best optimum; a UserError where the law has no finite value at any start, or the columns do not determine its
-    parameters."""
+    """The best optimum; a UserError where the law is finite at no start, or the columns do not determine it."""
     problem = Problem(law, rows.columns, space)
     y, w = to_space(rows.y, "linear", space)[0], rows.weights
     path = loss.path(float(np.std(y)) or 1.0)
@@ -169,8 +164,7 @@ def _grid(law: Law, columns: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """The points with their linear parameters at the weighted least-squares solution within their bounds: the best
-    feasible one of every subset of them, with the others at zero."""
+    """The points with linear parameters at the best feasible least-squares solution of every subset, others at zero."""
     free = [name for name in law.linear if name not in law.pinned]
     if not free:
         return points
@@ -241,7 +235,7 @@ def _contradict(
     problem: Problem, found: Solution, y: np.ndarray, w: np.ndarray, losses: Sequence[Loss]
 ) -> tuple[Solution, tuple[str, ...]]:
     """The solutions with any better one that a walk from the best found, and the parameters that it walked along: each
-    is held at a distance on either side, the others are minimised there, and then all are let go."""
+    is held on either side, the others are minimised there, and then all are let go."""
     law, overruled = problem.law, []
     walked = [j for j, name in enumerate(law.parameters) if name not in (*law.pinned, *law.linear)]
     index, steps = np.repeat(walked, 2), np.tile([-2.0, 2.0], len(walked))
@@ -263,8 +257,7 @@ def _contradict(
 
 
 def _settle(problem: Problem, z: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
-    """z with linear parameters that went to a bound, where z is infinite, a billionth of their unit beside it, and
-    those bounds."""
+    """z with linear parameters that went to a bound (an infinite z) a billionth of their unit beside it, and those."""
     z, reached = z.copy(), {}
     for name in problem.law.linear:
         low, high = problem.law.limits(name)

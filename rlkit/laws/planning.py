@@ -8,8 +8,6 @@ seeds: 3
 noise: 0.008                    # standard deviation of one measurement, in residual space
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,14 +54,10 @@ def allocate(
 ) -> pd.DataFrame:  # fmt: skip
     """Compute-optimal size and data for each budget: the best y on N·D·flops_per_cell = budget.
 
-    Args:
-        law: a LawFit (its draws give the intervals), or a law with `params` (and `draws`, (B, p)), of N and one of D,
-        X, E. budget: FLOPs. flops_per_cell: FLOPs a parameter and token. maximise: a higher y is better.
-
-    Returns:
-        One row a budget: budget, N, the data column, their ratio, y; N_low, N_high, y_low, y_high where there
-        are draws. `at_edge` is true where the optimum lies outside the nine decades searched.
-    """
+    `law` is a LawFit (its draws give the intervals), or a law with `params` (and `draws`, (B, p)), of N and one of D,
+    X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token; maximise: a higher y is better. Returns one row a
+    budget: budget, N, the data column, their ratio, y; N_low, N_high, y_low, y_high where there are draws; at_edge,
+    true where the optimum lies outside the nine decades searched."""
     form, values, own = _known(law, params)
     draws = own if draws is None else draws
     data = next((c for c in DATA if c in form.columns), "")
@@ -88,8 +82,7 @@ def _ends(draws: np.ndarray, level: float) -> np.ndarray:
 
 
 def _best(law: Law, values: np.ndarray, cells: float, data: str, maximise: bool) -> tuple[np.ndarray, bool]:
-    """(B, 3) best N, data and y with N·data = cells: a grid in ln N, then three zooms around its best point; and
-    whether the first lies at an end of the grid."""
+    """(B, 3) best N, data and y with N·data = cells by a grid in ln N and zooms; whether the first is at an end."""
     middle, width = np.full(len(values), np.log(cells) / 2), np.log(10) * 4.5
     edge, rows = False, np.arange(len(values))
     for zoom in range(4):
@@ -108,9 +101,8 @@ def _best(law: Law, values: np.ndarray, cells: float, data: str, maximise: bool)
 def _rollouts(
     law: Law, every: np.ndarray, budget: Sequence[float], prompts: int, level: float
 ) -> pd.DataFrame:
-    """The best rollouts a prompt for each budget of rollouts, by a law of one column as
-    `rlkit.measures.allocation.rollouts_law` fits it (parameters, and draws of them, (1 + B, p)), and the steps that so
-    many, as a whole number, leave."""
+    """The best rollouts a prompt for each budget of rollouts, by a law that `rlkit.measures.allocation.rollouts_law`
+    fitted (parameters and draws, (1 + B, p)), and the steps that so many, as a whole number, leave."""
     if len(law.columns) != 1:
         raise UserError(f"prompts needs a law of one column, the budget in rollouts, not of {law.columns}.")
     C = np.asarray(budget, dtype=float)
@@ -129,13 +121,9 @@ def design(
     """The estimates to expect of a least-squares fit before a study is run: measurements (`runs`, a row each) are drawn
     from the law with noise of a standard deviation in residual space, and fitted, so many times over.
 
-    Returns:
-        One row a parameter: parameter, truth, low and high (which hold the share `level` of the estimates), width, and
-        at_bound, how many estimates ended at a bound or ran away. `attrs` has draws and failed, how many fits did.
-
-    Raises:
-        UserError: columns or parameters missing, noise that is not positive, a design that does not determine the law.
-    """
+    Returns one row a parameter: parameter, truth, low and high (which hold the share `level` of the estimates), width,
+    and at_bound, how many ended at a bound or ran away; `attrs` has draws and failed, how many fits did. A UserError
+    for columns or parameters missing, noise that is not positive, a design that does not determine the law."""
     form, values, _ = _known(law, params)
     if not noise > 0:
         raise UserError(f"noise is {noise:g}: give the standard deviation of one measurement, above 0.")

@@ -1,7 +1,5 @@
 """What a fit says of itself: its tests and criteria, warnings in words, text, LaTeX and JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -122,8 +120,7 @@ def _design(fit: Estimate) -> Iterator[str]:
 
 
 def _misfit(fit: Estimate) -> Iterator[str]:
-    """The test of replicates; of a line in ln x whether its residuals are an arc; of `tan` whether sizes need levels of
-    their own."""
+    """The test of replicates; of a line in ln x for an arc; of `tan` whether sizes need levels of their own."""
     test, columns, names = lack_of_fit(fit), fit.table.columns, fit.table.names
     if test is not None and test.p < 0.05:
         told = "its intervals and predictions are not to be trusted; try another law"
@@ -145,8 +142,7 @@ def _misfit(fit: Estimate) -> Iterator[str]:
 
 
 def _more_explained(fit: Estimate, fewer: Sequence, more: Sequence) -> tuple[float, float]:
-    """F and p of what more columns (n,) explain of the residuals than fewer; p is 1 where there are too few rows, or
-    nothing is left to explain."""
+    """F and p of what more columns (n,) explain of the residuals than fewer; p is 1 where that cannot be told."""
     root, n = np.sqrt(fit.table.weights), len(fit.table)
     y, designs = fit.residuals * root, [np.column_stack(columns) * root[:, None] for columns in (fewer, more)]
     rest = [float(((y - X @ np.linalg.lstsq(X, y)[0]) ** 2).sum()) for X in designs]
@@ -158,8 +154,7 @@ def _more_explained(fit: Estimate, fewer: Sequence, more: Sequence) -> tuple[flo
 
 
 def _estimates(fit: Estimate) -> Iterator[str]:
-    """Parameters at a bound, an asymptote that the data do not reach, a doubtful optimum, and resamples that were lost
-    or ran away."""
+    """Parameters at a bound, an asymptote out of reach, a doubtful optimum, resamples that were lost or ran away."""
     for name, bound in fit.at_bound.items():
         yield f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
     if fit.law.identified_by is not None:
@@ -186,8 +181,7 @@ def _estimates(fit: Estimate) -> Iterator[str]:
 
 
 def _runs(fit: Estimate) -> Iterator[str]:
-    """Which variance the intervals leave out, from the clusters or the columns `run` and `seed`; whether the law's
-    columns do not tell cells of a study apart, and whether its runs have finished."""
+    """Which variance the intervals leave out; cells that the law does not tell apart; runs that have not finished."""
     n, record, scheme, why = len(fit.table), fit.table.record, fit.scheme, ""
     runs, clustered = record["runs"], scheme is not None and scheme.kind == "cluster"
     if record["seeds"] == 1:
@@ -279,8 +273,7 @@ def to_latex(fit: Estimate, level: float = 0.95, note: str = "") -> str:
 
 
 def to_json(fit: Estimate, path: str | Path | None = None, level: float = 0.95) -> str:
-    """Everything that decided the fit and everything it found as JSON text (numbers that are not finite are null), also
-    written to `path`."""
+    """All that decided the fit and all it found as JSON text (null: not finite), also written to `path`."""
     drawn, test = fit.resampled, lack_of_fit(fit)
     counts = drawn and {"draws": len(drawn.values), "lost": drawn.lost, "seed": fit.seed}
     noise = np.std(fit.residuals / fit.sizes()) * np.sqrt(len(fit.table) / fit.freedom)

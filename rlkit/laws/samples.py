@@ -1,7 +1,5 @@
 """Laws of graded samples, whose intervals resample what is independent: problems, and runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -30,8 +28,8 @@ def fit_coverage(
 
     Args:
         df: one row a problem. n, c: columns with its samples and correct ones.
-        ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n. Those with a pass@k of 0 or 1 are left out.
-        bootstrap: resamples of problems; those with a pass@k of 0 or 1 are left out and counted.
+        ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n.
+        bootstrap: resamples of problems. Points with a pass@k of 0 or 1 are left out, resamples counted, too.
     """
     counts, correct = (column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
     round_ones = [m * 10**e for e in range(8) for m in (1, 2, 5) if m * 10**e <= counts.min()]
@@ -54,11 +52,8 @@ def fit_coverage(
 
 def fit_beta_binomial(df: pd.DataFrame, *, n: str = "n", c: str = "c") -> dict[str, float]:
     """alpha and beta of the Beta distribution of problems' rates, by maximum likelihood of their counts; pass@k is then
-    1 - B(alpha, beta + k)/B(alpha, beta). A UserError where all samples are right, or all wrong.
-
-    Args:
-        df: one row a problem. n, c: columns with its samples and correct ones.
-    """
+    1 - B(alpha, beta + k)/B(alpha, beta). A row of df is a problem, n and c are columns with its samples and correct
+    ones. A UserError where all samples are right, or all wrong."""
     counts, correct = (column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
     rate = np.mean(pass_at_k(counts, correct, 1))
     if not 0 < rate < 1:
@@ -124,8 +119,7 @@ def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.rand
 def with_draws(
     one: LawFit, values: np.ndarray, asked: int, units: int, seed: int, notes: Sequence[str]
 ) -> LawFit:
-    """The fit with the resamples that other values (B, n) of y give, drawn from so many independent units; those of
-    `asked` that are missing are lost."""
+    """The fit with resamples from values (B, n) of y, of so many independent units; others of `asked` are lost."""
     targets = to_space(values, "linear", one.space)[0]
     start, losses = np.repeat(one.z[None], len(values), axis=0), one.loss.refit(one.spread)
     solved = minimise(one.problem, start, targets, one.table.weights, losses, 1e-12)

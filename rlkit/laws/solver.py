@@ -1,10 +1,6 @@
 """Losses, and the batched solver: many fits of one law to the same rows, each with its own start and row weights.
-
-A bootstrap resample is a vector of weights (how often each row was drawn), so resamples and starts are rows
-of one batch: parameters (B, p), weights (B, n) or (1, n), observations (B, n) or (1, n).
-"""
-
-from __future__ import annotations
+Starts and resamples are rows of one batch: parameters (B, p), weights (B, n) or (1, n), observations (B, n) or (1,
+n)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -58,7 +54,7 @@ class Loss:
         unit = 1 if self.name == "huber" else 1 / self.delta
         return Terms(unit * slope * (r - 0.5 * slope), unit * slope, unit * inside, unit * majorant)
 
-    def path(self, scale: float) -> list[Loss]:
+    def path(self, scale: float) -> "list[Loss]":
         """Losses to minimise in turn, ending with this one; `scale` is the spread of y in residual units."""
         if self.name == "huber":
             wide = np.geomspace(scale / 10, self.delta, 4) if self.delta < scale / 30 else [self.delta]
@@ -67,7 +63,7 @@ class Loss:
             return [replace(self, delta=float(d)) for d in scale * np.geomspace(1e-1, 1e-9, 14)]
         return [self]
 
-    def refit(self, scale: float) -> list[Loss]:
+    def refit(self, scale: float) -> "list[Loss]":
         """The shorter path from a neighbouring optimum, e.g. from that of all rows to that of a resample."""
         return self.path(scale)[3:] if self.name == "lad" else [self]
 
@@ -110,11 +106,11 @@ class Solution(NamedTuple):
     objective: np.ndarray
     converged: np.ndarray
 
-    def and_of(self, *others: Solution) -> Solution:
+    def and_of(self, *others: "Solution") -> "Solution":
         """The rows of all of them."""
         return Solution(*map(np.concatenate, zip(self, *others, strict=True)))
 
-    def put(self, rows: np.ndarray, better: Solution) -> None:
+    def put(self, rows: np.ndarray, better: "Solution") -> None:
         """Replace `rows`, indices into B, in place."""
         for old, new in zip(self, better, strict=True):
             old[rows] = new
@@ -218,11 +214,9 @@ def minimise(
     tolerance: float = 1e-10, free: np.ndarray | None = None, rounds: int = 150,
 ) -> Solution:  # fmt: skip
     """Levenberg-Marquardt on every row of the batch, from z (B, p), through each loss in turn; the last is the
-    objective.
-
-    y and weights are (n,), (1, n) or (B, n); `free`, bool (p,) or (B, p), says which coordinates move (the law's pinned
-    ones never do); a search stops when a step would lower the objective by less than the share `tolerance` of it, or
-    after so many rounds."""
+    objective. y and weights are (n,), (1, n) or (B, n); `free`, bool (p,) or (B, p), says which coordinates move
+    (pinned ones never do); a search ends where a step gains less than the share `tolerance` of the objective, or after
+    so many rounds."""
     y, weights, parts = np.atleast_2d(y), np.atleast_2d(weights), []
     free = np.ones((1, z.shape[1]), dtype=bool) if free is None else np.atleast_2d(free)
     size = max(4, CELLS // y.shape[1])
@@ -284,8 +278,8 @@ def _levenberg(problem: Problem, z, y, weights, loss, tolerance: float, free, ro
 
 
 def _at_bounds(problem: Problem, found: Solution, y, weights, loss: Loss, tolerance: float, free) -> None:
-    """An optimum at a bound is infinitely far away in z. Rows still walking there are solved again, in place, with
-    each linear parameter in turn held at the bound it is nearest to, and keep the best."""
+    """Rows still walking to a bound, infinitely far away in z, are solved again, in place, with each linear parameter
+    in turn held at the bound it is nearest to, and keep the best."""
     law = problem.law
     walking = np.flatnonzero(~found.converged & np.isfinite(found.objective))
     for j, name in enumerate(law.parameters):

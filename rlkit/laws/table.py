@@ -8,8 +8,6 @@ Rows are chosen by rules that can stand in a YAML file and beside a fit; nothing
 {"model": ["7B"]}      rows whose column has one of the values
 """
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,8 +124,7 @@ def _compare(values: pd.Series, sign: str, text: str, told: str) -> np.ndarray:
 
 
 def frozen(df: pd.DataFrame) -> np.ndarray:
-    """(n,) bool: the rows that a study held out, in its column `held_out`; a UserError where it is not true or false,
-    or df is no table."""
+    """(n,) bool: the rows with a true `held_out`; a UserError where it is not true or false, or df is no table."""
     if not isinstance(df, pd.DataFrame) or not len(df):
         raise UserError("The data must be a pandas DataFrame with at least one row.")
     if HELD_OUT not in df.columns:
@@ -176,8 +173,7 @@ def mapping(law: Law, x: Mapping[str, str] | str | None) -> dict[str, str]:
 
 
 def number(text: Any) -> float:
-    """A number as tables write them: 0.6B, 68.3% (a share, 0.683), 600,000,000; NaN for an empty cell; else a
-    ValueError."""
+    """A number as tables write them: 0.6B, 68.3% (a share), 600,000,000; NaN for an empty cell; else a ValueError."""
     if not isinstance(text, str):
         return float("nan") if text is None or text is pd.NA else float(text)
     if text.strip().lower() in ("", "nan", "na", "null", "none", "-"):

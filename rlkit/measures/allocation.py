@@ -21,10 +21,8 @@ def at_budgets(evals: pd.DataFrame, df: pd.DataFrame, budgets: int = 6) -> pd.Da
     A run with n rollouts a prompt and B prompts a step has spent n·B·step rollouts; between two evaluations its pass@1
     is taken as straight. Budgets are evenly spaced in the logarithm over what all runs have spent.
 
-    Returns:
-        One row a budget and split: budget (rollouts), rollout.n, data.train_batch_size, steps, pass@1, runs, best (of
-        its budget). A UserError for fewer than three values of rollout.n, or runs without a budget in common.
-    """
+    Returns one row a budget and split: budget (rollouts), rollout.n, data.train_batch_size, steps, pass@1, runs, best
+    (of its budget). A UserError for fewer than three values of rollout.n, or runs without a budget in common."""
     runs, spent, rates = _rates(evals, df, budgets)
     table = pd.DataFrame(np.nanmean(rates, axis=2), index=runs.index, columns=spent).join(runs)
     table = table.melt([ROLLOUTS, PROMPTS], spent.tolist(), "budget", "rate")
@@ -37,13 +35,9 @@ def at_budgets(evals: pd.DataFrame, df: pd.DataFrame, budgets: int = 6) -> pd.Da
 
 
 def rollouts_law(
-    evals: pd.DataFrame,
-    df: pd.DataFrame,
-    law: str | Law = "power",
-    budgets: int = 6,
-    bootstrap: int = 1000,
+    evals: pd.DataFrame, df: pd.DataFrame, law: str | Law = "power", budgets: int = 6, bootstrap: int = 1000,
     seed: int = 0,
-) -> LawFit:
+) -> LawFit:  # fmt: skip
     """A law n*(C) of the best rollouts a prompt in a budget of C rollouts, with intervals over seeds and problems.
 
     At each budget n* is the vertex of the parabola in ln n through the best n tried and its two neighbours, each with
@@ -54,8 +48,8 @@ def rollouts_law(
     cells = runs.groupby([ROLLOUTS, PROMPTS]).ngroup().to_numpy()
     best, edge = _best(runs, np.nanmean(rates, axis=2)[None])
     if np.ptp(best[0]) == 0:
-        told = "there is no law of it; add values of rollout.n"
-        raise UserError(f"The best of the rollout.n tried is {best[0][0]:g} at every budget: {told}.")
+        what = f"The best of the rollout.n tried is {best[0][0]:g} at every budget"
+        raise UserError(f"{what}: there is no law of it; add values of rollout.n.")
     points = pd.DataFrame({"budget": spent, ROLLOUTS: best[0]})
     one: LawFit = fit(points, law, y=ROLLOUTS, x="budget", bootstrap=0)
     size = np.bincount(cells)
@@ -89,10 +83,10 @@ def _rates(
         told = f"all begin by {low:g} and end by {high:g} rollouts"
         raise UserError(f"These runs have no budget in common: {told}.")
     at = np.geomspace(low, high, budgets)
-    rates = []
-    for run, part in curves.items():
-        weights = np.stack([np.interp(at, spent[run], unit) for unit in np.eye(len(part))], axis=1)
-        rates.append(weights @ part.to_numpy())
+    weights = [
+        [np.interp(at, spent[run], unit) for unit in np.eye(len(part))] for run, part in curves.items()
+    ]
+    rates = [np.stack(w, axis=1) @ part.to_numpy() for w, part in zip(weights, curves.values(), strict=True)]
     return runs, at, np.stack(rates)
 
 

@@ -1,9 +1,6 @@
-"""How cells compare by the answers they gave to the same held-out problems: with each other, at their last evaluation
-or at equal compute, and before training with after.
-
-Tables from `rlkit.read_evals` (`evals`) and `rlkit.read` (`df`). Intervals are 95 % percentile intervals that resample
-held-out problems, each with all its samples of all seeds of its cell.
-"""
+"""How cells compare by the answers they gave to the same held-out problems, at their last evaluation, at equal compute,
+or before training with after. Tables are of `rlkit.read_evals` (`evals`) and `rlkit.read` (`df`). Intervals are 95 %
+percentile intervals that resample held-out problems, each with all its samples of all seeds of its cell."""
 
 import itertools
 import json
@@ -23,11 +20,8 @@ DRAWS = 4000
 
 def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | None = None) -> pd.DataFrame:
     """What each doubling of `x`, a key of the config, adds to pass@1 at the end, between neighbouring values of it,
-    paired by problem; `by` compares within each value of this column of `evals`.
-
-    Returns:
-        One row a pair: `by`, from, to, change (of pass@1), per_doubling with low and high, problems.
-    """
+    paired by problem; `by` compares within each value of this column of `evals`. Returns one row a pair: `by`, from,
+    to, change (of pass@1), per_doubling with low and high, problems."""
     last, rows = graded_ends(evals)["after"], []
     last = last.assign(**{x: last["run"].map(df.groupby("run")[x].first())})
     for name, part in last.groupby(by) if by else [(None, last)]:
@@ -49,11 +43,9 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
     """pass@1 of each `by` at its last evaluation within the compute that all runs of its model have spent, by a metric
     that grows along training, e.g. "compute/total_flops".
 
-    Returns:
-        One row a value of `by`, smallest model first and best first within it: model.path, pass@1, low, high, budget
-        (the compute), step (of that evaluation, a range where the seeds' differ), steps (of the whole run), tasks and
-        runs. A UserError where no model has two values of `by`.
-    """
+    Returns one row a value of `by`, smallest model first and best first within it: model.path, pass@1, low, high,
+    budget (the compute), step (of that evaluation, a range where the seeds' differ), steps (of the whole run), tasks
+    and runs. A UserError where no model has two values of `by`."""
     spent = curve_table(df, compute, "eval/pass@1", by)
     model = spent["run"].map(df.groupby("run")["model.path"].first())
     several = spent.groupby(model)[by].transform("nunique") > 1
@@ -82,12 +74,10 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     Problems are paired: the interval over them says what other problems would give of these very runs. The one over
     seeds and problems resamples both; of two seeds it knows little (docs/concepts/metrics.md).
 
-    Returns:
-        One row a factor and cell of another value, in the order of the file, smallest model first: factor, cell, value,
-        baseline, model.path, difference, low and high (over problems), low_seeds and high_seeds (over both; NaN where a
-        cell has one seed), problems, seeds and baseline_seeds, spread (between seeds of a cell, a standard deviation),
-        steps_least and steps (of both cells). A UserError where nothing has a baseline beside it.
-    """
+    Returns one row a factor and cell of another value, in the order of the file, smallest model first: factor, cell,
+    value, baseline, model.path, difference, low and high (over problems), low_seeds and high_seeds (over both; NaN
+    where a cell has one seed), problems, seeds and baseline_seeds, spread (between seeds of a cell, a standard
+    deviation), steps_least and steps (of both cells). A UserError where nothing has a baseline beside it."""
     last = graded_ends(evals)["after"]
     cells = dict(list(last.groupby("cell")))
     known = last.groupby("cell")["factors"].first() if "factors" in last else pd.Series(dtype=object)
@@ -138,12 +128,9 @@ def _difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
 
 
 def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
-    """pass@k before and after training for k = 1, 2, 4 … up to a run's samples of a problem, the mean over runs.
-
-    Returns:
-        One row a value of `by`, `when` ("before", "after") and k: value, low, high, problems. A UserError where no
-        value of `by` has a graded problem at both ends.
-    """
+    """pass@k before and after training for k = 1, 2, 4 … up to a run's samples of a problem, the mean over runs: one
+    row a value of `by`, `when` ("before", "after") and k, with value, low, high, problems. A UserError where no value
+    of `by` has a graded problem at both ends."""
     tables = []
     for name, (ks, before, after) in _both_ends(evals, by).items():
         for when, curve in (("before", before), ("after", after)):
@@ -154,12 +141,9 @@ def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
 
 
 def crossing(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
-    """The k from which the model before training solves more problems than the trained one (arXiv 2504.13837).
-
-    Returns:
-        One row a value of `by`: k (NaN: the curves do not cross up to the largest k), low and high over the resamples
-        of problems that cross, crosses (their share), largest_k, gain_at_1 and gain_at_largest_k.
-    """
+    """The k from which the model before training solves more problems than the trained one (arXiv 2504.13837): one row
+    a value of `by`, with k (NaN: the curves do not cross up to the largest k), low and high over the resamples of
+    problems that cross, crosses (their share), largest_k, gain_at_1 and gain_at_largest_k."""
     rows = []
     for name, (ks, before, after) in _both_ends(evals, by).items():
         gain = after - before
@@ -173,12 +157,9 @@ def crossing(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
 
 
 def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
-    """How different the samples of one problem are, before and after training.
-
-    Returns:
-        One row a value of `by`, smallest model first, and `when`: distinct (the share of different responses of a run
-        to a problem) with low and high, solved (share of problems with a correct sample), samples a problem.
-    """
+    """How different the samples of one problem are, before and after training: one row a value of `by`, smallest model
+    first, and `when`, with distinct (the share of different responses of a run to a problem), low and high, solved
+    (share of problems with a correct sample), samples a problem."""
     rows, both = [], graded_ends(evals)
     for name, (when, part) in itertools.product(in_order(evals, by)[by], both.items()):
         problems = part[part[by] == name].groupby(["run", "task_id"])

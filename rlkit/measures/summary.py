@@ -1,5 +1,4 @@
-"""The tables of a study's analysis: pass@1 before and after, final points, the law and what it predicted; and its
-summary as text."""
+"""A study's analysis: pass@1 before and after, final points, what the law predicted; and its summary as text."""
 
 import json
 import math
@@ -27,13 +26,9 @@ def before_after(evals: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     """pass@1 of every cell at its runs' first and last evaluation, with intervals over problems (`pass_rate`).
 
     The samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Cells without a graded
-    sample at either end have no row, and `attrs["ungraded"]` names them.
-
-    Returns:
-        One row a cell and `when` ("before", "after"), smallest model first: pass@1, low, high, tasks, samples,
-        ungraded, runs, steps_least and steps (of the evaluation, over the runs), held_out, model.path,
-        parameters_non_embedding.
-    """
+    sample at either end have no row, and `attrs["ungraded"]` names them. Returns one row a cell and `when` ("before",
+    "after"), smallest model first: pass@1, low, high, tasks, samples, ungraded, runs, steps_least and steps (of the
+    evaluation, over the runs), held_out, model.path, parameters_non_embedding."""
     at, missing = ends(evals), ungraded(evals)
     cells = [cell for cell in in_order(evals, "cell")["cell"] if cell not in missing]
     if not cells:
@@ -75,8 +70,7 @@ def pass_rates(evals: pd.DataFrame, by: Sequence[str], level: float = 0.95) -> p
 
 
 def suite_changes(folder: str | Path) -> dict[str, pd.DataFrame]:
-    """`before_after` of each of `evaluation.suites` with a graded sample before and after training, by its name; empty
-    where no run is in the folder."""
+    """`before_after` of each of `evaluation.suites` with a graded sample at both ends, by its name."""
     found, names = {}, []
     with suppress(UserError):
         names = suite_names(folder)
@@ -88,17 +82,15 @@ def suite_changes(folder: str | Path) -> dict[str, pd.DataFrame]:
 
 def final(df: pd.DataFrame) -> pd.DataFrame:
     """One row a run of the study's file with a graded sample at its last evaluation: its metrics there, its
-    configuration, and `error` = 1 - pass@1, the quantity that power laws describe.
-
-    Raises:
-        UserError: no run has been evaluated, or the study's file asks for none of those that have.
-    """
+    configuration, and `error` = 1 - pass@1, the quantity that power laws describe. A UserError where no run has been
+    evaluated, or the study's file asks for none of those that have."""
     whole = df[df["data_source"] == "all"]
     if "cell" in whole and len(whole):
         whole = whole.dropna(subset="cell")
         if whole.empty:
-            told = "there is nothing to compare"
-            raise UserError(f"None of these runs is one that the study's file asks for: {told}.")
+            raise UserError(
+                "None of these runs is one that the study's file asks for: there is nothing to compare."
+            )
     last = whole[whole["metric"] == "eval/pass@1"].groupby("run")["step"].max()
     if last.empty:
         raise UserError("None of these runs has been evaluated: there is no metric eval/pass@1.")

@@ -94,12 +94,8 @@ def first_at(x: np.ndarray, y: np.ndarray, level: float) -> float:
 
 
 def equal_cells(points: "pd.DataFrame") -> list[list[str]]:
-    """Groups of cells whose runs ended with the same gradient, score and pass@1 to the last bit, seed for seed: what
-    tells the cells apart had no effect on them.
-
-    Args:
-        points: from `rlkit.measures.summary.final`.
-    """
+    """Groups of cells whose runs (`rlkit.measures.summary.final`) ended with the same gradient, score and pass@1 to the
+    last bit, seed for seed: what tells the cells apart had no effect on them."""
     if not {"actor/grad_norm", "seed"} <= set(points):
         return []
     told, found = ["seed", *(c for c in ENDING if c in points)], {}

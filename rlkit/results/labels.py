@@ -12,13 +12,9 @@ _CLEAR = ("model.path", "algorithm.adv_estimator")  # keys whose values say by t
 
 
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A label for each run, of the fewest keys that tell all of them apart: `ladder-30k, optim.lr = 0.001`.
-
-    Runs that differ in their seeds only have one label; where nothing else differs it is the model's name.
-
-    Args:
-        configs: of each run, its configuration under dotted keys (`rlkit.results.read.flatten`).
-    """
+    """A label for each run, of the fewest keys that tell all of them apart: `ladder-30k, optim.lr = 0.001`. Runs that
+    differ in their seeds only have one label; where nothing else differs it is the model's name. `configs` are under
+    dotted keys (`rlkit.results.read.flatten`)."""
 
     def groups(keys: Sequence[str]) -> int:
         return len({tuple(config.get(key) for key in keys) for config in configs})
@@ -34,15 +30,13 @@ def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     chosen = chosen or ["model.path"]
     names = [name_of(key) for key in chosen]
     told = [name if names.count(name) == 1 else key for key, name in zip(chosen, names, strict=True)]
-    columns = [
-        _texts(key, name, [c.get(key) for c in configs]) for key, name in zip(chosen, told, strict=True)
-    ]
+    named = zip(chosen, told, strict=True)
+    columns = [_texts(key, name, [c.get(key) for c in configs]) for key, name in named]
     return [", ".join(words) for words in zip(*columns, strict=True)]
 
 
 def in_words(changed: Mapping[str, tuple[Any, Any]]) -> str:
-    """Differences, dotted keys to an old and a new value, in short words: `optim.lr = 0.001, rollout.n = 16`;
-    `base` for none."""
+    """Differences, dotted keys to old and new value, in words: `optim.lr = 0.001, rollout.n = 16`; `base` for none."""
     words = [f"{name_of(key)} = {short(new)}" for key, (_, new) in changed.items()]
     shown = ", ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
     return shown or "base"
