@@ -129,7 +129,7 @@ def compare(
         one = next(iter(failed.values())) if len(set(failed.values())) == 1 else ""
         raise UserError(one or f"No law could be fitted: {told}")
     table = pd.DataFrame(rows).sort_values("tail_rmse", ignore_index=True)
-    shown = "; ".join(map(tables.describe, tables.as_rules(holdout))) or tables.HELD_OUT
+    shown = "; ".join(rule["rule"] for rule in tables.choose(df, holdout, "holdout")[1]) or tables.HELD_OUT
     return Comparison(table, found, failed, shown)
 
 

@@ -5,7 +5,6 @@ mean(curvature) plays the part of the likelihood-ratio statistic (Huber and Ronc
 this is the F profile of lmfit's conf_interval.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from rlkit.errors import UserError
 from rlkit.laws import bootstrap
 from rlkit.laws.bootstrap import Draws, Scheme
 from rlkit.laws.optimum import Optimum
-from rlkit.laws.solver import Problem, minimise, to_space
+from rlkit.laws.solver import minimise, to_space
 from rlkit.laws.table import numbers
 
 Band = Literal["confidence", "prediction"]
@@ -92,17 +91,11 @@ class Estimate(Optimum):
         with np.errstate(invalid="ignore", over="ignore"):
             return np.where(ends == center, ends, center + stretch * (ends - center))
 
-    def predict(
-        self,
-        df: pd.DataFrame | Mapping[str, Any],
-        band: Band | None = None,
-        level: float = 0.95,
-        repeats: int = 1,
-    ) -> Any:
-        """Predictions for the rows of df, under the column names that the law was fitted with: without a band a Series,
-        with one a DataFrame of prediction, low and high. "confidence" is of the law itself, "prediction" of the mean of
-        `repeats` new measurements, with the weights in df's column of weights or the fit's median. A UserError for a
-        column that is missing or not finite."""
+    def predict(self, df: Any, band: Band | None = None, level: float = 0.95, repeats: int = 1) -> Any:
+        """Predictions for the rows of df (a table or a mapping), whose columns are named as those fitted: without a
+        band a Series, with one a DataFrame of prediction, low and high. "confidence" is of the law itself, "prediction"
+        of the mean of `repeats` new measurements, with the weights in df's column of weights or the fit's median. A
+        UserError for a column that is missing or not finite."""
         df = df if isinstance(df, pd.DataFrame) else pd.DataFrame(df)
         columns = {c: numbers(df, self.table.names[c], f"x[{c!r}]") for c in self.law.columns}
         problem, name = replace(self.problem, columns=columns), self.table.record["weights"]
@@ -112,30 +105,28 @@ class Estimate(Optimum):
             value = pd.Series(natural, df.index, name=self.table.names["y"])
             if band is None:
                 return value
-            noise = np.zeros(len(df))
+            noise, e = (
+                np.zeros(len(df)),
+                self.residuals / self.sizes() * np.sqrt(len(self.table) / self.freedom),
+            )
             if band == "prediction":
                 known = numbers(df, name, "weights") if name in df.columns else np.median(self.table.weights)
                 noise = self.sizes(center, np.broadcast_to(known, len(df)))
-            ends = to_space(self._ends(problem, center, noise, level, repeats), self.space, "linear")[0]
+            if self.draws is None:
+                J = problem.jacobian(self.z[None])[1][0]
+                variance = np.einsum("pm,pq,qm->m", J, wald_covariance(self), J)
+                variance = variance + np.mean(e**2) * noise**2 / repeats
+                half = stats.t.ppf((1 + level) / 2, self.freedom) * np.sqrt(variance)
+                ends = np.stack([center - half, center + half])
+            else:
+                draws = problem.predict(self.law.to_z(self.draws))
+                if noise.any():
+                    rng = np.random.default_rng(self.seed)
+                    draws = draws + rng.choice(e, size=(len(draws), repeats)).mean(axis=1)[:, None] * noise
+                ends = self._percentiles(draws, center, level)
+            ends = to_space(ends, self.space, "linear")[0]
         table = {"prediction": value, "low": np.minimum(*ends), "high": np.maximum(*ends)}
         return pd.DataFrame(table, index=df.index)
-
-    def _ends(
-        self, problem: Problem, center: np.ndarray, noise: np.ndarray, level: float, repeats: int
-    ) -> np.ndarray:
-        """(2, m) ends of a band about the predictions `center` (m,), in residual space."""
-        e = self.residuals / self.sizes() * np.sqrt(len(self.table) / self.freedom)
-        if self.draws is None:
-            J = problem.jacobian(self.z[None])[1][0]
-            variance = np.einsum("pm,pq,qm->m", J, wald_covariance(self), J)
-            variance = variance + np.mean(e**2) * noise**2 / repeats
-            half = stats.t.ppf((1 + level) / 2, self.freedom) * np.sqrt(variance)
-            return np.stack([center - half, center + half])
-        draws = problem.predict(self.law.to_z(self.draws))
-        if noise.any():
-            rng = np.random.default_rng(self.seed)
-            draws = draws + rng.choice(e, size=(len(draws), repeats)).mean(axis=1)[:, None] * noise
-        return self._percentiles(draws, center, level)
 
 
 def _smooth_curvature(fit: Optimum) -> np.ndarray:

@@ -11,6 +11,7 @@ noise: 0.008                    # standard deviation of one measurement, in resi
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,7 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     if columns := fitted.get("columns"):
         lines.append("fitted with " + ", ".join(f"{k} = {v}" for k, v in columns.items()))
     allocation, designed, cautions = None, None, list(fitted.get("warnings", []))
+    text = partial(pd.DataFrame.to_string, index=False, float_format="{:.4g}".format)
     if config.budget:
         draws = np.array(fitted["draws"]) if fitted.get("draws") and not config.params else None
         if config.prompts:
@@ -215,7 +217,7 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
             options = config.model_dump(include={"flops_per_cell", "maximise", "level"})
             allocation = allocate(law, config.budget, params=params, draws=draws, **options)
             cost = f"{config.flops_per_cell:g}·N·{allocation.columns[2]} FLOPs"
-        lines += ["", f"Best use of each budget, where a run costs {cost}", _text(allocation)]
+        lines += ["", f"Best use of each budget, where a run costs {cost}", text(allocation)]
         cautions += _beyond(fitted, allocation)
     if config.design:
         noise = config.noise or record.get("residual_sd") or _refuse("noise")
@@ -223,18 +225,15 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
         runs = pd.concat([cells] * config.seeds, ignore_index=True)
         designed = design(law, runs, params=params, noise=noise, level=config.level)
         tried, failed = designed.attrs["draws"], designed.attrs["failed"]
-        lines += ["", f"{config.level:.0%} of the estimates of {tried} simulated studies:", _text(designed)]
-        cautions += [f"{failed} of {tried} simulated studies could not be fitted."] if failed else []
+        lines += ["", f"{config.level:.0%} of the estimates of {tried} simulated studies:", text(designed)]
+        if failed:
+            cautions.append(f"{failed} of {tried} simulated studies could not be fitted.")
         for name, count in designed.set_index("parameter")["at_bound"].items():
             if count > 0.05 * tried:
                 told = "the design cannot bound it"
                 cautions.append(f"In {count} of {tried} simulated studies {name} ends {RAN_AWAY}: {told}.")
     lines += ["", *(f"! {text}" for text in cautions)] if cautions else []
     return PlanResult(params, allocation, designed, "\n".join(lines))
-
-
-def _text(table: pd.DataFrame) -> str:
-    return table.to_string(index=False, float_format="{:.4g}".format)
 
 
 def _beyond(fitted: Mapping[str, Any], allocation: pd.DataFrame) -> list[str]:

@@ -74,13 +74,6 @@ def as_rules(chosen: Any) -> list[Any]:
     return [rule for rule in rules if not (isinstance(rule, dict) and rule == {HELD_OUT: [True]})]
 
 
-def describe(rule: Any) -> str:
-    """The rule as text, for the record of a fit."""
-    if isinstance(rule, Mapping):
-        return ", ".join(f"{name} in {values!r}" for name, values in rule.items())
-    return rule if isinstance(rule, str) else "a mask of rows"
-
-
 def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
     """(n,) bool: the rows that one rule chooses: one of the forms above, or a boolean mask as long as df (a Series is
     aligned by its index). A UserError for a column that is not there, or a rule that cannot be read."""
@@ -138,10 +131,12 @@ def choose(df: pd.DataFrame, rules: Any, role: str) -> tuple[np.ndarray, list[di
     """The rows (n,) that one rule or several choose, and how many each does; a UserError for one that chooses none."""
     gone, record = np.zeros(len(df), dtype=bool), []
     for rule in as_rules(rules):
-        found = matches(df, rule, role)
+        found, words = matches(df, rule, role), rule if isinstance(rule, str) else "a mask of rows"
+        if isinstance(rule, Mapping):
+            words = ", ".join(f"{name} in {values!r}" for name, values in rule.items())
         if not found.any():
-            raise UserError(f"{role} {describe(rule)!r} matches no row: check its values or drop it.")
-        record.append({"rule": describe(rule), "rows": int(found.sum())})
+            raise UserError(f"{role} {words!r} matches no row: check its values or drop it.")
+        record.append({"rule": words, "rows": int(found.sum())})
         gone |= found
     return gone, record
 
@@ -157,19 +152,6 @@ def leave_out(df: pd.DataFrame, exclude: Any, holdout: Any) -> tuple[pd.DataFram
     if gone.all():
         raise UserError(f"exclude and holdout leave none of the {len(df)} rows to fit.")
     return df.loc[~gone], {"rows": len(df), "exclude": record, "holdout": tail}
-
-
-def mapping(law: Law, x: Mapping[str, str] | str | None) -> dict[str, str]:
-    """The law's columns to the caller's; a lone name serves a law of one column."""
-    known = f"the law {law.name!r} has the columns {', '.join(law.columns)}"
-    if isinstance(x, str):
-        if len(law.columns) != 1:
-            raise UserError(f"x is {x!r}, but {known}: give x as a mapping of each.")
-        return {law.columns[0]: x}
-    given = x or {}
-    if foreign := [name for name in given if name not in law.columns]:
-        raise UserError(f"x maps {foreign[0]!r}, and {known}: leave it out.")
-    return {name: given.get(name, name) for name in law.columns}
 
 
 def number(text: Any) -> float:
@@ -205,15 +187,16 @@ def build(
 ) -> Table:  # fmt: skip
     """The columns of the rows `kept`, checked; a UserError names column and rows. `record` is that of `leave_out`,
     options are weights, cluster and block of `rlkit.fit`, as the other arguments."""
-    names = mapping(law, x)
+    known = f"the law {law.name!r} has the columns {', '.join(law.columns)}"
+    if isinstance(x, str) and len(law.columns) != 1:
+        raise UserError(f"x is {x!r}, but {known}: give x as a mapping of each.")
+    given = {law.columns[0]: x} if isinstance(x, str) else x or {}
+    if foreign := [name for name in given if name not in law.columns]:
+        raise UserError(f"x maps {foreign[0]!r}, and {known}: leave it out.")
+    names = {name: given.get(name, name) for name in law.columns}
     values = numbers(kept, y, "y")
     columns = {c: numbers(kept, name, f"x[{c!r}]") for c, name in names.items()}
-    _check_y(kept, values, y, space, law)
-    _check_columns(kept, columns, names, law)
-    objects = kept.loc[:, kept.dtypes == "object"].map(lambda v: isinstance(v, list | dict | np.ndarray))
-    copies = kept.drop(columns=objects.columns[objects.any()]).duplicated(keep=False).to_numpy()
-    remedy = "drop the copies, or add the column (seed, run) that tells them apart"
-    _refuse(kept, copies, "The same row occurs more than once", remedy)
+    _check(kept, values, columns, {**names, "y": y}, space, law)
     if len(values) <= len(law.free):
         told = f"the {len(law.free)} parameters of {law.name!r}: add data, or choose a law with fewer"
         raise UserError(f"{len(values)} rows cannot determine {told}.")
@@ -242,8 +225,12 @@ def _refuse(
         raise UserError(f"{what} in {len(labels)} of {len(df)} rows ({shown}): {remedy}.")
 
 
-def _check_y(df: pd.DataFrame, y: np.ndarray, name: str, space: Space, law: Law) -> None:
-    what, remedy = f"y (column {name!r})", "exclude= them, or fit with log=False"
+def _check(
+    df: pd.DataFrame, y: np.ndarray, columns: dict[str, np.ndarray], names: Mapping[str, str], space: Space, law: Law
+) -> None:  # fmt: skip
+    """Refuse values of y outside its space, columns without variation, values at which the law is not finite whatever
+    its parameters, and rows that occur twice."""
+    what, remedy = f"y (column {names['y']!r})", "exclude= them, or fit with log=False"
     if space == "log":
         _refuse(df, y <= 0, f"{what} is zero or negative, which has no logarithm,", remedy)
     if space == "loglog":
@@ -254,12 +241,6 @@ def _check_y(df: pd.DataFrame, y: np.ndarray, name: str, space: Space, law: Law)
         raise UserError(f"{what} reaches {y.max():.4g}, {told}.")
     if np.ptp(y) == 0:
         raise UserError(f"{what} is {y[0]:g} in all {len(y)} rows: there is nothing to fit.")
-
-
-def _check_columns(
-    df: pd.DataFrame, columns: dict[str, np.ndarray], names: Mapping[str, str], law: Law
-) -> None:
-    """Refuse columns without variation, and values at which the law is not finite whatever its parameters."""
     usual = {k: np.full(len(v), np.abs(v[v != 0]).mean() if v.any() else 1.0) for k, v in columns.items()}
     points = law.from_z(np.array([[0.0], [1.0], [-1.0]]) * np.ones(len(law.parameters)))[0]
     for c, values in columns.items():
@@ -271,6 +252,10 @@ def _check_columns(
     if {"D", "U"} <= set(columns):
         over = columns["U"] > columns["D"] * (1 + 1e-9)
         _refuse(df, over, "U (unique data) exceeds D (data seen)", "U is at most D")
+    objects = df.loc[:, df.dtypes == "object"].map(lambda v: isinstance(v, list | dict | np.ndarray))
+    copies = df.drop(columns=objects.columns[objects.any()]).duplicated(keep=False).to_numpy()
+    remedy = "drop the copies, or add the column (seed, run) that tells them apart"
+    _refuse(df, copies, "The same row occurs more than once", remedy)
 
 
 def _clusters(df: pd.DataFrame, by: str | Sequence[str]) -> np.ndarray:

@@ -31,8 +31,8 @@ class RunState:
     """How far a run is.
 
     Attributes:
-        status: waiting (nothing written), starting, running, finished, stopped (at a checkpoint), failed, or lost: it
-            says that it runs, but its process is gone, or on another machine silent for trainer.stall_timeout seconds.
+        status: waiting (nothing written), starting, running, finished, stopped (at a checkpoint), failed, or lost: its
+            process is gone, or on another machine silent for trainer.stall_timeout seconds.
         step, total, reward: the last logged step, the last one to do, and the mean reward of the former.
         before, now: held-out pass@1 at the first and the last evaluation.
         seconds, pace, left: between the first and the last logged step; a step, as the last ones took; to the last one.
@@ -79,7 +79,7 @@ def run_state(folder: Path) -> RunState:
     updated = max(
         [file.stat().st_mtime for file in (log, folder / "run.json") if file.exists()], default=None
     )
-    status = _status(info, updated, float(trainer.get("stall_timeout", 1800)))
+    status, reason = _status(folder, info, updated, float(trainer.get("stall_timeout", 1800)))
     step, total = max((row["step"] for row in rows), default=None), trainer.get("total_training_steps")
     # the median of recent steps: an evaluation or a pause does not count
     pairs = itertools.pairwise(rows[-_RECENT - 1 :])
@@ -93,7 +93,7 @@ def run_state(folder: Path) -> RunState:
         status=status, step=step, total=total, reward=rewards[-1] if rewards else None,
         before=passed[0] if passed else None, now=passed[-1] if passed else None,
         seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0, pace=pace, left=left, updated=updated,
-        device=_device(info, trainer), reason=_reason(info, status, folder),
+        device=_device(info, trainer), reason=reason,
         phase=str(info.get("phase") or "") if status == "running" else "",
         ending=tuple(found[0] for found in last.values()) if all(last.values()) else (),
     )  # fmt: skip
@@ -111,10 +111,9 @@ def checkpoint_steps(root: Path) -> list[int]:
 
 def verl_step(root: Path) -> int:
     """The step of verl's newest whole checkpoint; 0 without one."""
-    try:
+    with suppress(OSError, ValueError):
         return int((root / "latest_checkpointed_iteration.txt").read_text())
-    except (OSError, ValueError):
-        return 0
+    return 0
 
 
 def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":
@@ -133,8 +132,7 @@ def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":
 
 
 def is_alive(process: "psutil.Process") -> bool:
-    """Whether a process still runs. Asked again and again, it stands for psutil's wait, which opens a pidfd: newer
-    kernels refuse that for a process that is just ending, and psutil 7.2 passes the OSError on (its issue 2715)."""
+    """Whether a process still runs. psutil's wait raises OSError for one that is just ending (its issue 2715)."""
     import psutil
 
     with suppress(psutil.Error):
@@ -153,27 +151,23 @@ def last_lines(log: Path, count: int = 5) -> str:
 
 def config_of(folder: Path) -> dict[str, Any]:
     """The configuration of the run in `folder` as its file holds it; empty where there is none or it is broken."""
-    try:
+    with suppress(UserError):
         return read_config(folder)
-    except UserError:
-        return {}
+    return {}
 
 
-def _status(info: Mapping[str, Any], updated: float | None, patience: float) -> str:
-    stored = str(info.get("status", "waiting"))
+def _status(folder: Path, info: Mapping[str, Any], updated: float | None, patience: float) -> tuple[str, str]:
+    """The status of a run, and why it ended there."""
+    stored, reason = str(info.get("status", "waiting")), str(info.get("reason") or "")
     if stored not in ACTIVE or process_of(info) is not None:
-        return stored
-    if (info.get("process") or {}).get("host") == socket.gethostname():
-        return "failed" if stored == "starting" else "lost"
-    return stored if updated is not None and time.time() - updated < patience else "lost"
-
-
-def _reason(info: Mapping[str, Any], status: str, folder: Path) -> str:
-    if status == "lost":
-        return "its process is gone (killed, out of memory, or the machine went down)"
-    if status == "failed" and info.get("status") == "starting":
-        return last_lines(folder / LOG, 1).removeprefix("Error: ") or "it ended before its first step"
-    return str(info.get("reason") or "") if status in ("stopped", "failed") else ""
+        return stored, reason if stored in ("stopped", "failed") else ""
+    here = (info.get("process") or {}).get("host") == socket.gethostname()
+    if here and stored == "starting":
+        last = last_lines(folder / LOG, 1).removeprefix("Error: ")
+        return "failed", last or "it ended before its first step"
+    if not here and updated is not None and time.time() - updated < patience:
+        return stored, ""
+    return "lost", "its process is gone (killed, out of memory, or the machine went down)"
 
 
 def _device(info: Mapping[str, Any], trainer: Mapping[str, Any]) -> str:

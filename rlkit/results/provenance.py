@@ -4,7 +4,6 @@ import functools
 import os
 import platform
 import re
-import shutil
 import subprocess
 from contextlib import suppress
 from importlib import metadata
@@ -55,10 +54,6 @@ def usable_cores() -> int:
 
 def output_of(*command: str | Path) -> str | None:
     """What a command prints; None where it does not exist, fails or takes longer than ten seconds."""
-    if shutil.which(str(command[0])) is None:
-        return None
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return None

@@ -22,18 +22,13 @@ _PER_SOURCE = re.compile(r"^(score|eval/[^/]+)/(.+)$")
 
 
 def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
-    """Every logged number of a run, a study or a whole outputs folder, one a row.
+    """Every logged number of a run, a study or a whole outputs folder (outputs/<study>/runs/<run>, outputs/<study> or
+    outputs), one a row; only metrics that match a pattern such as "eval/*" where one is given.
 
-    Args:
-        path: outputs/<study>/runs/<run>, outputs/<study> or outputs.
-        metrics: a pattern such as "eval/*"; only metrics that match it are read.
-
-    Returns:
-        Columns run, step, data_source ("all" where the metric is not of one source), metric, value; the facts of
-        `run_facts`; and the config under its dotted keys ("seed", "model.path", "actor.optim.lr" …; lists of values as
-        JSON text). A metric logged twice for a step counts once, the later one. Missing numbers are NaN. A UserError
-        where there are no runs under `path`.
-    """
+    Returns the columns run, step, data_source ("all" where the metric is not of one source), metric, value; the facts
+    of `run_facts`; and the config under its dotted keys ("seed", "model.path", "actor.optim.lr" …; lists of values as
+    JSON text). A metric logged twice for a step counts once, the later one. Missing numbers are NaN. A UserError where
+    there are no runs under `path`."""
     folders, wanted = run_folders(path), cache(partial(fnmatch.fnmatch, pat=metrics or "*"))
     tables = [table for folder in folders if (table := _whole(folder, _read_run, wanted)) is not None]
     return _joined(tables, folders)
@@ -42,11 +37,9 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
 def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
     """Every sample of the held-out tasks, or of one of `evaluation.suites`, of a run, a study or an outputs folder.
 
-    Returns:
-        The columns of evals.parquet (step, task_id, data_source, sample, correct, value, error, tokens,
-        finish_reason, response) with run, study, seed, model.path and `run_facts`. `correct` is null
-        where the answer could not be graded: leave those out of means and say how many there were.
-    """
+    Returns the columns of evals.parquet (step, task_id, data_source, sample, correct, value, error, tokens,
+    finish_reason, response) with run, study, seed, model.path and `run_facts`. `correct` is null where the answer could
+    not be graded: leave those out of means and say how many there were."""
     folders, tables = run_folders(path), []
     for folder in folders:
         evals = _evals(folder)
@@ -82,7 +75,7 @@ def run_facts(
     (equal for runs with the same tasks in the same order), cell, held_out and variant (with its place in the file):
     null for a run that its study's file does not ask for. The cell of a run made by hand is what tells it from others
     here. `configs` are theirs where they are known."""
-    configs = [_config(folder) for folder in folders] if configs is None else configs
+    configs = [_whole(folder, read_config) or {} for folder in folders] if configs is None else configs
     facts = [_run_json(folder) for folder in folders]
     by_hand = [i for i, folder in enumerate(folders) if not (folder.parent.parent / "study.json").exists()]
     for i, cell in zip(by_hand, labels([flatten(configs[i]) for i in by_hand]), strict=True):
@@ -133,10 +126,6 @@ def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    return _whole(folder / "config.yaml", lambda _: read_config(folder)) or {}
-
-
 def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | None":
     import pandas as pd
 
@@ -156,8 +145,7 @@ def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | No
 
 
 def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame | None":
-    """evals.parquet, or some of its columns; None, with a warning, where it is damaged or lacks a column that every
-    evaluation has."""
+    """evals.parquet, or some of its columns; None, with a warning, where it is damaged or lacks a needed column."""
     import pandas as pd
     import pyarrow.parquet as pq
 
@@ -177,7 +165,7 @@ def _joined(
     """All rows of `tables`, each with the facts of its run and the keys of its config, all of them or these."""
     import pandas as pd
 
-    configs = [_config(folder) for folder in folders]
+    configs = [_whole(folder, read_config) or {} for folder in folders]
     flat = map(flatten, configs)
     own = [config if keys is None else {key: config.get(key) for key in keys} for config in flat]
     facts = pd.DataFrame([f | c for f, c in zip(run_facts(folders, configs), own, strict=True)])

@@ -8,8 +8,7 @@
         samples.jsonl   some training samples, for reading
         checkpoints/
 
-Everything but the two .jsonl logs is replaced in one step; the logs are appended to line by line, and a
-line that a crash cut is skipped by readers and dropped on resume.
+All but the .jsonl logs are replaced in one step; a line of those that a crash cut is skipped, and dropped on resume.
 """
 
 import json
@@ -17,6 +16,7 @@ import math
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,8 +60,7 @@ class RunStore:
 
     @classmethod
     def open(cls, config: RunConfig, root: str | Path = "outputs") -> "RunStore":
-        """Make or reopen the run's folder and lock it; a UserError where another process has it open, or it cannot be
-        written."""
+        """Make or reopen the run's folder and lock it; a UserError where another process has it, or it cannot be."""
         folder = Path(root) / config.study / "runs" / config.id
         require_space(folder, _LOG_SPACE)
         lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
@@ -104,11 +103,10 @@ class RunStore:
     def update(self, **fields: Any) -> None:
         """Set top-level fields of run.json; numbers of numpy or torch become plain ones."""
         self.info.update(fields, updated=_now())
-        _write_info(self.folder, self.info)
+        write_text(self.folder / "run.json", json.dumps(plain(self.info), indent=1, allow_nan=False) + "\n")
 
     def pin(self, **fields: Any) -> None:
-        """`update` of fields that every attempt must have alike; a UserError where one was another when the run
-        began."""
+        """`update` of fields that every attempt must have alike; a UserError where one was another before."""
         for name, value in fields.items():
             if (before := self.info.get(name, value)) != value:
                 told = f"{name} {before!r}, which is {value!r} now: its numbers would be a mixture"
@@ -173,13 +171,12 @@ def prepare(folder: Path, config: RunConfig) -> None:
 
 def announce(folder: Path, pid: int, status: str) -> None:
     """Write which process is about to open a run, and `status`; opening it replaces both."""
-    info = read_json(folder / "run.json")
-    _write_info(folder, {**info, "status": status, "process": _process(pid), "updated": _now()})
+    info = read_json(folder / "run.json") | {"status": status, "process": _process(pid), "updated": _now()}
+    write_text(folder / "run.json", json.dumps(info, indent=1) + "\n")
 
 
 def say_stopped(folder: Path) -> None:
-    """Where this process opened a run and a signal amid the opening kept it from saying how it ended: it was
-    stopped."""
+    """Say that a run was stopped which this process opened, and a signal kept from saying how it ended."""
     info = read_json(folder / "run.json")
     if info.get("status") == "running" and info.get("process", {}).get("pid") == os.getpid():
         announce(folder, os.getpid(), "stopped")
@@ -191,8 +188,7 @@ def config_yaml(config: RunConfig) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of the run in `folder`, as `config_yaml` wrote it; a UserError where it is missing or
-    broken."""
+    """The configuration of the run in `folder`, as `config_yaml` wrote it; a UserError where it is none."""
     path = folder / "config.yaml"
     try:  # libyaml takes a tenth of the time of the params files' reader
         content = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -223,10 +219,9 @@ def parse_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty when it is missing or broken."""
-    try:
+    content = None
+    with suppress(OSError, json.JSONDecodeError):
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
-        return {}
     return content if isinstance(content, dict) else {}
 
 
@@ -241,10 +236,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return str(value) if isinstance(value, Path) else value
-
-
-def _write_info(folder: Path, info: Mapping[str, Any]) -> None:
-    write_text(folder / "run.json", json.dumps(plain(info), indent=1, allow_nan=False) + "\n")
 
 
 def _process(pid: int) -> dict[str, Any]:
