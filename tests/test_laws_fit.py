@@ -25,16 +25,12 @@ def test_every_law_has_a_planted_truth():
 
 
 @pytest.mark.parametrize("name", TRUTHS)
-def test_a_law_recovers_its_parameters_from_exact_data(name):
+def test_a_law_recovers_its_parameters(name):
     fit = rlkit.fit(planted(name), name, y="y", loss="ls")
     assert fit.params == pytest.approx(TRUTHS[name], rel=1e-4)
-
-
-@pytest.mark.parametrize("name", TRUTHS)
-def test_a_law_recovers_its_parameters_from_noisy_data(name):
-    fit = rlkit.fit(planted(name, 2000, noise=0.002), name, y="y", loss="ls")
-    wrong = {p: abs(v / TRUTHS[name][p] - 1) for p, v in fit.params.items()}
-    assert max(wrong.values()) < (0.25 if name in ("data_constrained", "tan") else 0.02), wrong
+    noisy = rlkit.fit(planted(name, 2000, noise=0.002), name, y="y", loss="ls")
+    near = 0.25 if name in ("data_constrained", "tan") else 0.02
+    assert noisy.params == pytest.approx(TRUTHS[name], rel=near)
 
 
 TRUTH = list(TRUTHS["data_constrained"].values())
@@ -63,13 +59,12 @@ def test_a_law_of_repeated_data_ends_at_no_worse_optimum_than_scipy_finds(rows, 
     assert fit.objective <= found.fun * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("delta", [1e-3, 1e-2])
-def test_the_huber_optimum_is_no_worse_than_the_best_of_many_scipy_starts(delta):
-    df = scattered()
-    args = (np.log(df["N"].to_numpy()), np.log(df["D"].to_numpy()), np.log(df["loss"].to_numpy()), delta)
-    grid = [np.array([a, b, e, 0.35, 0.3]) for a in (3, 6, 9) for b in (3, 6, 9) for e in (0.2, 0.6)]
+def test_the_huber_optimum_is_no_worse_than_the_best_of_many_scipy_starts():
+    df, delta = scattered(), 1e-3
+    args = (*(np.log(df[c].to_numpy()) for c in ("N", "D", "loss")), delta)
+    grid = [np.array([a, b, 0.6, 0.35, 0.3]) for a in (3, 6, 9) for b in (6, 9)]
     options = {"maxiter": 4000, "maxfev": 4000, "xatol": 1e-9, "fatol": 1e-15}
-    best = min(minimize(huber, t, args, "Nelder-Mead", options=options).fun for t in grid[::3])
+    best = min(minimize(huber, t, args, "Nelder-Mead", options=options).fun for t in grid)
     fit = rlkit.fit(df, "chinchilla", y="loss", delta=delta)
     assert fit.objective <= best * (1 + 1e-9)
     found = [*np.log([fit.params[p] for p in "ABE"]), fit.params["alpha"], fit.params["beta"]]
@@ -78,15 +73,7 @@ def test_the_huber_optimum_is_no_worse_than_the_best_of_many_scipy_starts(delta)
     assert fit.starts.agree >= 5
 
 
-def test_the_objective_is_a_sum_and_not_a_mean():
-    df = scattered()
-    twice = pd.concat([df.assign(copy=0), df.assign(copy=1)], ignore_index=True)
-    one, two = (rlkit.fit(d, "chinchilla", y="loss") for d in (df, twice))
-    assert two.objective == pytest.approx(2 * one.objective, rel=1e-9)
-    assert two.params == pytest.approx(one.params, rel=1e-5)
-
-
-def test_weights_count_rows():
+def test_weights_count_rows_of_a_sum():
     df = scattered(n=60)
     copies = np.random.default_rng(0).integers(1, 4, len(df))
     repeated = df.loc[df.index.repeat(copies)].assign(copy=lambda d: np.arange(len(d)))
@@ -137,26 +124,6 @@ def test_binomial_pass_rates_reach_the_likelihood_of_a_generic_optimizer():
     best = minimize(negative, [0.1, 0.6, np.log(2e3), 1.4], method="Nelder-Mead", options=options)
     mine = negative([fit.params["R0"], fit.params["A"], np.log(fit.params["C_mid"]), fit.params["B"]])
     assert mine <= best.fun + 1e-6
-
-
-def test_the_coverage_of_a_pinned_start_is_kept():
-    df = planted("sigmoid", 60, noise=0.003)
-    form = laws["sigmoid"].pin(R0=0.08)
-    fit = rlkit.fit(df, form, y="y", loss="ls", bootstrap=50)
-    assert fit.params["R0"] == pytest.approx(0.08)
-    assert set(fit.interval()) == {"A", "C_mid", "B"}
-    assert fit.params["A"] == pytest.approx(0.6, abs=0.02)
-
-
-def test_groups_are_fitted_apart():
-    parts = [
-        planted("power", 30, 0.01, seed).assign(domain=name) for seed, name in enumerate(("math", "code"))
-    ]
-    df = pd.concat(parts, ignore_index=True)
-    fits = rlkit.fit(df, "power", y="y", group="domain")
-    alone = rlkit.fit(parts[1], "power", y="y")
-    assert list(fits) == ["code", "math"]
-    assert fits["code"].params == pytest.approx(alone.params)
 
 
 def test_a_law_of_ones_own_works():

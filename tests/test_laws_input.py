@@ -4,7 +4,7 @@ back."""
 import numpy as np
 import pandas as pd
 import pytest
-from laws_data import curve, planted, scattered
+from laws_data import curve, scattered
 
 import rlkit
 from rlkit.errors import UserError
@@ -60,20 +60,26 @@ BAD = [
     (scattered(n=20), {"x": {"Q": "N"}}, r"x maps 'Q', and the law 'chinchilla' has the columns N, D"),
     (scattered(n=20), {"x": "N"}, r"give x as a mapping"),
     (pd.DataFrame(), {}, r"at least one row"),
+    (scattered(n=20), {"law": "chinchila"}, r"Did you mean 'chinchilla'"),
+    (
+        scattered(n=20).assign(U=lambda d: d["D"] * (1 + (d.index == 4))),
+        {"law": "data_constrained"},
+        r"U \(unique data\) exceeds D.*\(4\)",
+    ),
+    (
+        pd.concat([scattered(n=20).assign(g="fine"), with_value("loss", np.nan).assign(g="broken")]),
+        {"group": "g"},
+        r"In group 'broken': y",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("df", "options", "message"), BAD, ids=[m[:40] for _, _, m in BAD])
 def test_bad_input_is_one_clear_sentence(df, options, message):
-    given = {"y": "loss", **options}
+    given = {"law": "chinchilla", "y": "loss", **options}
     with pytest.raises(UserError, match=message) as caught:
-        rlkit.fit(df, "chinchilla", **given)
+        rlkit.fit(df, **given)
     assert "\n" not in str(caught.value)
-
-
-def test_an_unknown_law_names_the_nearest():
-    with pytest.raises(UserError, match="Did you mean 'chinchilla'"):
-        rlkit.fit(scattered(), "chinchila", y="loss")
 
 
 def test_a_pass_rate_of_zero_is_refused_only_under_a_logarithm():
@@ -82,19 +88,6 @@ def test_a_pass_rate_of_zero_is_refused_only_under_a_logarithm():
     with pytest.raises(UserError, match="no logarithm"):
         rlkit.fit(df, "sigmoid", y="rate", log=True)
     assert rlkit.fit(df, "sigmoid", y="rate", loss="ls").params["A"] == pytest.approx(0.42, abs=0.02)
-
-
-def test_unique_data_cannot_exceed_the_data_seen():
-    df = planted("data_constrained", 30)
-    df["U"] = df["U"].where(df.index != 4, df["D"] * 2)
-    with pytest.raises(UserError, match=r"U \(unique data\) exceeds D.*\(4\)"):
-        rlkit.fit(df, "data_constrained", y="y")
-
-
-def test_a_bad_group_is_named():
-    df = pd.concat([scattered(n=20).assign(g="fine"), with_value("loss", np.nan).assign(g="broken")])
-    with pytest.raises(UserError, match="In group 'broken': y"):
-        rlkit.fit(df, "chinchilla", y="loss", group="g")
 
 
 def test_a_column_of_lists_does_not_hide_duplicate_rows():
@@ -126,10 +119,6 @@ def test_rules_are_recorded_and_never_evaluated():
     df = scattered()
     fit = rlkit.fit(df, "chinchilla", y="loss", exclude=["5 highest loss", "N < 1e8"])
     assert [e["rule"] for e in fit.table.record["exclude"]] == ["5 highest loss", "N < 1e8"]
-    assert len(fit.table) == len(df) - int(
-        table.matches(df, "5 highest loss", "").astype(int).sum()
-        + (df["N"] < 1e8).sum()
-        - ((df["N"] < 1e8) & table.matches(df, "5 highest loss", "")).sum()
-    )
+    assert len(fit.table) == len(df) - int(((df["N"] < 1e8) | (df["loss"].rank() > len(df) - 5)).sum())
     with pytest.raises(UserError, match="no such column"):
         rlkit.fit(df, "chinchilla", y="loss", exclude="__import__('os').getpid() > 0")

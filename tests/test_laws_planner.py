@@ -63,9 +63,8 @@ def test_a_strong_design_has_the_intervals_of_the_information_matrix():
 def test_a_design_says_what_it_cannot_show():
     content = {"law": "chinchilla", "params": CHINCHILLA, "noise": 0.1}
     text = plan({**content, "design": {"N": [1e8, 3e8, 1e9], "D": [1e9, 3e9, 1e10]}}).summary()
-    assert (
-        "of the estimates of 200 simulated studies" in text and "simulated studies E ends at a bound" in text
-    )
+    assert "of the estimates of 200 simulated studies" in text
+    assert "simulated studies E ends at a bound" in text
     with pytest.raises(
         UserError, match="not determine the 5 parameters of 'chinchilla': with 2 of N, 3 of D"
     ):
@@ -95,23 +94,20 @@ def test_a_plan_file_does_all_of_it(tmp_path):
         plan(path, {"nosie": 1})
 
 
-def test_a_plan_takes_law_parameters_and_noise_from_a_fit(tmp_path):
-    fit = rlkit.fit(scattered(), "chinchilla", y="loss")
-    fit.to_json(tmp_path / "fit.json")
-    cells = {"N": [1e8, 1e9, 1e10], "D": [1e9, 1e10, 1e11]}
-    result = plan({"fit": str(tmp_path / "fit.json"), "budget": [1e21], "design": cells})
-    assert result.params == pytest.approx(fit.params)
-    assert "fitted with N = N, D = D, y = loss" in result.summary()
-
-
 def test_a_plan_says_what_its_fit_cannot_and_where_it_leaves_its_data(tmp_path):
     table = scattered()
     fit = rlkit.fit(table, "chinchilla", y="loss")
     fit.to_json(tmp_path / "fit.json")
-    near, far = (plan({"fit": str(tmp_path / "fit.json"), "budget": [c]}) for c in (1e20, 1e27))
+    cells = {"N": [1e8, 1e9, 1e10], "D": [1e9, 1e10, 1e11]}
+    options = {"fit": str(tmp_path / "fit.json"), "design": cells}
+    near, far = (plan({**options, "budget": [c]}) for c in (1e20, 1e27))
+    assert near.params == pytest.approx(fit.params) and "fitted with N = N, D = D, y = loss" in near.summary()
     assert [text in near.summary() for text in fit.warnings] == [True] * len(fit.warnings)
     assert "! N is" not in near.summary() and "costs 6·N·D FLOPs" in near.summary()
     assert f"and the fit saw {table['N'].min():.3g} to {table['N'].max():.3g}" in far.summary()
+
+
+ONE, SEVEN = {"N": [1e8], "D": [1e9]}, {**CHINCHILLA, "R_D": 15.0, "R_N": 5.0}
 
 
 @pytest.mark.parametrize(
@@ -121,14 +117,9 @@ def test_a_plan_says_what_its_fit_cannot_and_where_it_leaves_its_data(tmp_path):
         ({"budget": [1e21]}, "The plan has no law"),
         ({"law": "chinchilla", "budget": [1e21]}, "params lacks E, A, alpha, B, beta"),
         ({"law": "power", "params": {"A": 1, "alpha": 0.1}, "budget": [1e21]}, "needs a law of N and D"),
-        (
-            {"law": "chinchilla", "params": CHINCHILLA, "design": {"N": [1e8], "D": [1e9]}},
-            "The plan has no noise",
-        ),
-        (
-            {"law": "chinchilla", "params": CHINCHILLA, "design": {"N": [1e8], "D": [1e9]}, "noise": 0.1},
-            "1 rows cannot",
-        ),
+        ({"law": "chinchilla", "params": CHINCHILLA, "design": ONE}, "The plan has no noise"),
+        ({"law": "chinchilla", "params": CHINCHILLA, "design": ONE, "noise": 0.1}, "1 rows cannot"),
+        ({"law": "data_constrained", "params": SEVEN, "budget": [1e21]}, "needs a law of N and D"),
         ({"law": "chinchilla", "params": {**CHINCHILLA, "bta": 1}, "budget": [1e21]}, "Did you mean 'beta'"),
         ({"fit": "nowhere.json", "budget": [1e21]}, "not a file that LawFit.to_json wrote"),
     ],

@@ -15,13 +15,9 @@ SIZES = np.repeat([1e4, 3e4, 6e4, 1e5, 3e5], 2)
 def study(bend: float = 0.0, noise: float = 0.02, seed: int = 0) -> pd.DataFrame:
     """Two seeds of five sizes on a power law of size, bent in ln N."""
     rng = np.random.default_rng(seed)
-    error = np.exp(
-        1 - 0.2 * np.log(SIZES) - bend * np.log(SIZES / 3e4) ** 2 + noise * rng.standard_normal(10)
-    )
+    straight = 1 - 0.2 * np.log(SIZES) - bend * np.log(SIZES / 3e4) ** 2
+    error = np.exp(straight + noise * rng.standard_normal(10))
     return pd.DataFrame({"N": SIZES, "error": error, "seed": [0, 1] * 5, "run": range(10)})
-
-
-# --- what is fitted ---------------------------------------------------------------------------------------------------
 
 
 def test_the_defaults_are_least_squares_and_a_thousand_residual_resamples():
@@ -51,12 +47,7 @@ def test_held_out_is_true_or_false_or_refused(bad):
     df = pd.DataFrame({"x": x, "y": 2 * x**-0.3, "held_out": bad})
     with pytest.raises(UserError, match="held_out is neither true nor false"):
         rlkit.fit(df, "power", y="y")
-
-
-def test_held_out_may_be_written_as_0_and_1():
-    x = np.geomspace(1e3, 1e6, 8)
-    df = pd.DataFrame({"x": x, "y": 2 * x**-0.3, "held_out": [0] * 6 + [1] * 2})
-    assert len(rlkit.fit(df, "power", y="y").table) == 6
+    assert len(rlkit.fit(df.assign(held_out=[0] * 6 + [1] * 2), "power", y="y").table) == 6
 
 
 def test_rules_are_applied_before_groups_are_made():
@@ -68,10 +59,8 @@ def test_rules_are_applied_before_groups_are_made():
     highest = rlkit.fit(df, "power", y="y", group="g", exclude="5 highest y")
     assert sum(len(fit.table) for fit in highest.values()) == 35
     df.loc[0, "g"] = None
-    assert (
-        "1 of 40 rows have no value of g and are in no fit."
-        in rlkit.fit(df, "power", y="y", group="g")["a"].warnings
-    )
+    found = rlkit.fit(df, "power", y="y", group="g")["a"]
+    assert "1 of 40 rows have no value of g and are in no fit." in found.warnings
 
 
 def test_a_mask_is_aligned_by_its_index():
@@ -128,9 +117,6 @@ def test_zero_is_allowed_where_no_logarithm_is_taken():
         rlkit.fit(planted("power", 20).assign(x=lambda d: d["x"] - 1e6), "power", y="y")
 
 
-# --- tests of the law -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["power", "saturating_power", "logarithmic"])
 def test_a_law_that_replicates_reject_says_so_and_is_not_recovered(name):
     fit = rlkit.fit(study(bend=0.08), name, y="error", x="N", bootstrap=0)
@@ -140,9 +126,8 @@ def test_a_law_that_replicates_reject_says_so_and_is_not_recovered(name):
 
 
 def test_the_lack_of_fit_test_holds_its_level():
-    found = [
-        rlkit.fit(study(seed=s), "power", y="error", x="N", bootstrap=0).lack_of_fit.p for s in range(200)
-    ]
+    options = {"y": "error", "x": "N", "bootstrap": 0}
+    found = [rlkit.fit(study(seed=s), "power", **options).lack_of_fit.p for s in range(200)]
     assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.1
     assert rlkit.fit(study().drop_duplicates("N"), "power", y="error", x="N", bootstrap=0).lack_of_fit is None
 
@@ -159,19 +144,14 @@ def test_tan_says_when_its_levels_are_no_line_and_offers_one_a_size():
     slope = 0.3 * df["N"] / (df["N"] + 5e4)
     noise = np.random.default_rng(0).normal(0, 0.01, len(df))
     df["loss"] = np.exp(level - slope * np.log(df["X"]) + noise)
-    assert any(
-        text.startswith("E0 is no line of ln N")
-        for text in rlkit.fit(df, "tan", y="loss", bootstrap=0).warnings
-    )
+    bent = rlkit.fit(df, "tan", y="loss", bootstrap=0)
+    assert any(text.startswith("E0 is no line of ln N") for text in bent.warnings)
     free = rlkit.fit(df, tan_by_size(df["N"]), y="loss", bootstrap=0)
     assert free.params["k_max"] == pytest.approx(0.3, rel=0.05)
     assert free.params["E0_2"] == pytest.approx(1.3, rel=0.05)
     assert free.predict({"N": [1e4, 2e4], "X": [20, 20]}).isna().tolist() == [False, True]
     line = df.assign(loss=np.exp(2 - 0.1 * np.log(df["N"]) - slope * np.log(df["X"]) + noise))
     assert not any("E0 is no line" in text for text in rlkit.fit(line, "tan", y="loss", bootstrap=0).warnings)
-
-
-# --- noise ------------------------------------------------------------------------------------------------------------
 
 
 def test_residual_resamples_and_bands_know_the_weights():
@@ -227,9 +207,6 @@ def test_intervals_of_one_correlated_run_cover(name, rho):
     assert min(held.values()) >= 0.9, held
 
 
-# --- optima and forms -------------------------------------------------------------------------------------------------
-
-
 def test_repeated_data_without_decay_are_worth_as_much_as_new_ones():
     columns = {"N": np.array([1e9]), "D": np.array([1e11]), "U": np.array([1e10])}
     values = np.array([[1.69, 406.4, 0.34, 410.7, 0.28, R, 1e18] for R in (1e6, 1e12, 1e16, 1e18)])
@@ -275,18 +252,14 @@ def samples(seed: int, seed_sd: float = 0.15) -> pd.DataFrame:
 
 def test_pass_rates_have_intervals_over_seeds_and_problems():
     fit = fit_pass_rates(samples(0), "logit_linear", x="N", bootstrap=300)
-    plain = rlkit.fit(fit_points(samples(0)), "logit_linear", y="rate", x="N")
+    points = samples(0).groupby(["run", "N"])["correct"].mean().rename("rate").reset_index()
+    plain = rlkit.fit(points, "logit_linear", y="rate", x="N")
     widths = [np.diff(one.interval()["a"])[0] for one in (fit, plain)]
     assert widths[0] > 0.9 * widths[1]
     assert fit.notes == ("The intervals are over 5 cells' seeds and 80 problems.",)
     assert fit_pass_rates(samples(0), "logit_linear", x="N", bootstrap=0).notes == ()
-    alone = fit_pass_rates(
-        samples(0).query("run.str.endswith('-0')", engine="python"), "logit_linear", x="N", y="error"
-    )
+    first = samples(0).query("run.str.endswith('-0')", engine="python")
+    alone = fit_pass_rates(first, "logit_linear", x="N", y="error")
     assert any("5 of 5 cells have one seed" in text for text in alone.warnings)
     with pytest.raises(UserError, match="No sample of these runs was graded"):
         fit_pass_rates(samples(0).assign(correct=None), "logit_linear", x="N")
-
-
-def fit_points(evals: pd.DataFrame) -> pd.DataFrame:
-    return evals.groupby(["run", "N"])["correct"].mean().rename("rate").reset_index()

@@ -41,10 +41,9 @@ def test_marginal_returns_pair_the_problems():
     assert row["change"] == pytest.approx(1 / 3)
     assert row["per_doubling"] == pytest.approx(1 / 3 / np.log2(10))
     assert 0 <= row["low"] < row["per_doubling"] < row["high"] <= 0.5 / np.log2(10) + 1e-9
+    same = df.assign(**{"data.train_max_samples": 5})
     with pytest.raises(UserError, match="has one value"):
-        comparisons.marginal_returns(
-            evals(rows), df.assign(**{"data.train_max_samples": 5}), "data.train_max_samples"
-        )
+        comparisons.marginal_returns(evals(rows), same, "data.train_max_samples")
 
 
 def by_variant(table: pd.DataFrame) -> pd.DataFrame:
@@ -53,10 +52,8 @@ def by_variant(table: pd.DataFrame) -> pd.DataFrame:
     size = model.map({"small": 1e4, "large": 1e5})
     place = variant.map({"GRPO": 0, "PPO": 1})
     facts = {"model.path": "models/" + model, "parameters_non_embedding": size}
-    factors = [
-        json.dumps({"variant": [v, "GRPO"], "model.path": [m, None]})
-        for v, m in zip(variant, model, strict=True)
-    ]
+    pairs = zip(variant, model, strict=True)
+    factors = [json.dumps({"variant": [v, "GRPO"], "model.path": [m, None]}) for v, m in pairs]
     return table.assign(variant=variant, variant_place=place, factors=factors, **facts)
 
 
@@ -67,12 +64,8 @@ def test_equal_compute_has_a_budget_for_each_model_and_says_the_step():
     flops = df["metric"] == "compute/total_flops"
     df.loc[flops, "value"] *= df["variant"].map({"GRPO": 1, "PPO": 2}) * df["parameters_non_embedding"] / 1e4
     df.loc[flops & (df["cell"] == "PPO, small") & (df["seed"] == 1), "value"] *= 0.8
-    rows = {
-        (cell, step, "t", seed): "1" if step >= 20 else "0"
-        for cell in cells
-        for step in STEPS
-        for seed in (0, 1)
-    }
+    keys = itertools.product(cells, STEPS, "t", (0, 1))
+    rows = {key: "1" if key[1] >= 20 else "0" for key in keys}
     table = comparisons.at_compute(by_variant(evals(rows)), df, "compute/total_flops")
     assert table["cell"].tolist() == ["GRPO, small", "PPO, small", "GRPO, large", "PPO, large"]
     assert table["budget"].tolist() == [30e4, 30e4, 30e5, 30e5]  # all of GRPO's, of each model its own
@@ -96,9 +89,7 @@ def answers_of_variants(seeds: int) -> pd.DataFrame:
         for seed in range(count):
             for task in range(30):
                 hard = rng.random(4) < rate + 0.1 * seed - 0.4 * (task % 2)
-                rows[f"{variant}, small", 30, f"t{task:02}", seed] = "".join(
-                    "1" if right else "0" for right in hard
-                )
+                rows[f"{variant}, small", 30, f"t{task:02}", seed] = "".join(np.where(hard, "1", "0"))
                 rows[f"{variant}, small", 0, f"t{task:02}", seed] = "0000"
     return by_variant(evals(rows))
 
@@ -111,25 +102,18 @@ def test_differences_pair_the_problems_and_resample_seeds_where_there_are_some()
     grpo, ppo = means.loc["GRPO"].to_numpy(), means.loc["PPO"].to_numpy()
     pairs = ppo.mean(axis=0) - grpo.mean(axis=0)
     assert row["difference"] == pytest.approx(pairs.mean())
-    assert (row["factor"], row["cell"], row["value"], row["baseline"]) == (
-        "variant",
-        "PPO, small",
-        "PPO",
-        "GRPO",
-    )
-    assert row["spread"] == pytest.approx(
-        np.sqrt((ppo.mean(axis=1).var(ddof=1) + grpo.mean(axis=1).var(ddof=1)) / 2)
-    )
+    named = [row[c] for c in ("factor", "cell", "value", "baseline")]
+    assert named == ["variant", "PPO, small", "PPO", "GRPO"]
+    variances = [rates.mean(axis=1).var(ddof=1) for rates in (ppo, grpo)]
+    assert row["spread"] == pytest.approx(np.sqrt(np.mean(variances)))
     assert (row["problems"], row["seeds"], row["baseline_seeds"]) == (30, 3, 2)
     rng = np.random.default_rng(1)
     over_problems, over_both = [], []
     for _ in range(4000):
         chosen = rng.integers(30, size=30)
         over_problems.append(pairs[chosen].mean())
-        one, other = (
-            rates[rng.integers(len(rates), size=len(rates))][:, chosen].mean() for rates in (ppo, grpo)
-        )
-        over_both.append(one - other)
+        again = [rates[rng.integers(len(rates), size=len(rates))] for rates in (ppo, grpo)]
+        over_both.append(again[0][:, chosen].mean() - again[1][:, chosen].mean())
     assert (row["low"], row["high"]) == pytest.approx(np.quantile(over_problems, [0.025, 0.975]), abs=0.01)
     both = np.quantile(over_both, [0.025, 0.975])
     assert (row["low_seeds"], row["high_seeds"]) == pytest.approx(both, abs=0.015)
@@ -143,9 +127,8 @@ def test_one_seed_has_no_interval_over_seeds_and_the_figure_says_so():
     assert "The baseline is GRPO." in drawing.caption and "One seed says nothing" in drawing.caption
     assert drawing.figure.axes[0].get_legend_handles_labels()[1] == ["95 % over problems"]
     several = contrasts.differences(comparisons.differences(answers_of_variants(seeds=2)))[""]
-    assert several.caption.startswith(
-        "The baseline is GRPO. Seeds a cell: 2 to 3. Intervals over seeds and problems"
-    )
+    words = "The baseline is GRPO. Seeds a cell: 2 to 3. Intervals over seeds and problems"
+    assert several.caption.startswith(words)
     assert "with 2 seeds hold the truth in some 85 % of studies" in several.caption
     assert "95 % over seeds and problems" in several.figure.axes[0].get_legend_handles_labels()[1]
 
@@ -179,11 +162,8 @@ def test_differences_need_a_baseline_and_another_value():
 
 
 def test_every_factor_of_a_grid_is_compared_with_its_baseline_all_else_equal():
-    rates = {
-        (lr, clip): 0.2 + 0.3 * (lr == 0.01) + 0.1 * (clip == 0.4)
-        for lr in (0.001, 0.01)
-        for clip in (0.2, 0.4)
-    }
+    grid = itertools.product((0.001, 0.01), (0.2, 0.4))
+    rates = {(lr, clip): 0.2 + 0.3 * (lr == 0.01) + 0.1 * (clip == 0.4) for lr, clip in grid}
     rng, rows, factors = np.random.default_rng(0), {}, {}
     for (lr, clip), rate in rates.items():
         cell = f"optim.lr = {lr}, clip_ratio_high = {clip}"

@@ -19,9 +19,8 @@ def test_stability_tells_spread_falls_spikes_and_entropy():
     table = learning.stability(df).set_index("cell")
     assert list(table.index) == ["small", "large"]  # smallest model first
     large = table.loc["large"]
-    assert large["pass@1"] == pytest.approx(0.5) and large["spread"] == pytest.approx(
-        np.std([0.6, 0.4], ddof=1)
-    )
+    assert large["pass@1"] == pytest.approx(0.5)
+    assert large["spread"] == pytest.approx(np.std([0.6, 0.4], ddof=1))
     assert large["largest_fall"] == pytest.approx((0.1 + 0.0) / 2)
     assert large["spikes"] == pytest.approx((0 + 1 / 4) / 2) and large["entropy_kept"] == pytest.approx(0.5)
     assert np.isnan(table.loc["small", "spread"]) and table.loc["small", "runs"] == 1
@@ -43,9 +42,8 @@ def test_levels_lie_above_the_start_of_each_model_and_a_point_of_some_runs_is_ho
                   ("large", 0): [0.5, 0.6, 0.7, 0.8]})  # fmt: skip
     table = learning.needed(df, "step", 2)
     assert table["level"].tolist() == pytest.approx([0.2, 0.3, 0.6, 0.7])
-    assert table["step"].tolist() == pytest.approx(
-        [15, 20, 10, 20]
-    )  # of small: (10 + 20) / 2, then one run's
+    # of small: (10 + 20) / 2, then one run's
+    assert table["step"].tolist() == pytest.approx([15, 20, 10, 20])
     assert table["reached"].tolist() == [2, 1, 1, 1] and table["runs"].tolist() == [2, 2, 1, 1]
     (ax,) = contrasts.against(table, "level", "step", by="cell").figure.axes
     hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
@@ -72,16 +70,14 @@ def test_the_minimum_data_of_a_domain_counts_its_own_tasks():
 
 def test_long_names_of_domains_stay_within_the_figure():
     one = metrics({("small", 0): [0.0, 0.2, 0.4, 0.4]})
-    names = [
+    names = (
         "logic__zebra_puzzle_generated",
         "simulation__codeio_generated",
         "stem__units",
         "table__generated",
-    ]
-    df = pd.concat(
-        [one.assign(data_source=one["data_source"].replace("math__arithmetic", name)) for name in names]
     )
-    figure = runs.domain_curves(df).figure
+    parts = [one.assign(data_source=one["data_source"].replace("math__arithmetic", name)) for name in names]
+    figure = runs.domain_curves(pd.concat(parts)).figure
     figure.canvas.draw()
     titles = [ax.title for ax in figure.axes]
     assert {t.get_text().replace("\n", " ") for t in titles} >= {"simulation: codeio generated"}

@@ -1,6 +1,7 @@
 """Runs made by hand are named by what differs between their configurations."""
 
 import io
+import itertools
 import os
 import time
 
@@ -37,9 +38,8 @@ def test_what_differs_is_named_and_nothing_else():
 def test_a_key_that_goes_along_with_another_is_not_named():
     ppo = config(algorithm={"adv_estimator": "gae"}, critic={"warmup_steps": 3})
     assert named(config(), ppo) == ["grpo", "gae"]
-    crossed = named(
-        config(), config("ladder-30k"), lr(1e-3), config("ladder-30k", actor={"optim": {"lr": 1e-3}})
-    )
+    large = config("ladder-30k"), config("ladder-30k", actor={"optim": {"lr": 1e-3}})
+    crossed = named(config(), large[0], lr(1e-3), large[1])
     assert crossed == [
         "ladder-10k, optim.lr = 0.0001", "ladder-30k, optim.lr = 0.0001",
         "ladder-10k, optim.lr = 0.001", "ladder-30k, optim.lr = 0.001",
@@ -82,23 +82,24 @@ def test_the_status_of_a_run_made_by_hand_has_words_and_its_id(by_hand):
     }  # fmt: skip
 
 
+def shown(folder) -> str:
+    """The status table in a terminal of 80 columns."""
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(status_table(folder))
+    return capture.get()
+
+
 def test_an_id_is_whole_in_a_narrow_terminal_beside_running_and_starting_runs(tmp_path):
-    rates = (1e-3, 1e-4)
-    runs = [
-        config(model, actor={"optim": {"lr": rate}})
-        for model in ("ladder-10k", "ladder-300k")
-        for rate in rates
-    ]
+    grid = itertools.product(("ladder-10k", "ladder-300k"), (1e-3, 1e-4))
+    runs = [config(model, actor={"optim": {"lr": rate}}) for model, rate in grid]
     for i, run in enumerate(runs):
         folder = write_run(tmp_path, run, 10_000)
         with RunStore.open(run, tmp_path) as store:  # now running
             store.update(phase="" if i else "warm start 100/240")
             if not i:
                 (folder / "metrics.jsonl").unlink()
-    console = Console(width=80, file=io.StringIO())
-    with console.capture() as capture:
-        console.print(status_table(tmp_path / "sizes"))
-    text = capture.get()
+    text = shown(tmp_path / "sizes")
     assert all(run.id in text for run in runs) and max(map(len, text.splitlines())) <= 80
     assert text.count("running") == 5 and "warm start 100/240" in text and "→" in text
 
@@ -110,33 +111,20 @@ def test_the_status_of_a_changed_study_fits_80_columns_when_all_runs_have_ended(
     before = time.time() - 28 * 60
     for file in folder.glob("runs/*/*"):
         os.utime(file, (before, before))
-    console = Console(width=80, file=io.StringIO())
-    with console.capture() as capture:
-        console.print(status_table(folder))
-    assert capture.get().count("28 min") == 9 and "left" not in capture.get()
-
-
-def test_all_columns_are_whole_in_80_columns_beside_an_adapted_models_long_id(tmp_path):
+    text = shown(folder)
+    assert text.count("28 min") == 9 and "left" not in text
     long = config("smollm2-135m-instruct", study="long")
     write_run(tmp_path, long, 10_000)
-    console = Console(width=80, file=io.StringIO())
-    with console.capture() as capture:
-        console.print(status_table(tmp_path / "long"))
-    text = capture.get()
+    text = shown(tmp_path / "long")
     header = next(line for line in text.splitlines() if "pass@1" in line)
     assert len(long.id) == 38 and long.id in text and header.split()[-1] == "ago" and "→" in text
 
 
 def test_the_status_says_why_a_run_ended(tmp_path):
-    failing = config(study="failing")
+    failing, reason = config(study="failing"), "data.max_prompt_length is 3, but a prompt has more tokens. "
     with RunStore.open(failing, tmp_path) as store:
-        store.update(
-            status="failed", reason="data.max_prompt_length is 3, " + "but a prompt has more tokens. " * 9
-        )
-    console = Console(width=80, file=io.StringIO())
-    with console.capture() as capture:
-        console.print(status_table(tmp_path / "failing"))
-    text = " ".join(capture.get().split())
+        store.update(status="failed", reason=reason * 9)
+    text = " ".join(shown(tmp_path / "failing").split())
     assert "data.max_prompt_length is 3, but" in text.replace("failed ", "") and "…" in text
 
 
@@ -147,15 +135,9 @@ def test_the_status_of_several_studies_groups_them(by_hand):
 
 
 def test_the_status_names_runs_that_are_one_training(tmp_path):
-    for rate, size in (
-        (1e-3, 10_000),
-        (1e-4, 10_000),
-        (1e-5, 30_000),
-    ):  # the size decides the made-up numbers
+    # the size decides the made-up numbers
+    for rate, size in ((1e-3, 10_000), (1e-4, 10_000), (1e-5, 30_000)):
         write_run(tmp_path, lr(rate), size)
     caption = str(status_table(tmp_path / "sizes").caption)
-    assert (
-        "these runs are identical, step for step: optim.lr = 0.0001, seed 0, optim.lr = 0.001, seed 0"
-        in caption
-    )
+    assert "identical, step for step: optim.lr = 0.0001, seed 0, optim.lr = 0.001, seed 0" in caption
     assert "1e-05" not in caption
