@@ -38,7 +38,7 @@ def test_the_bootstrap_obeys_its_seed_and_no_other():
 def test_every_resample_is_as_good_as_a_fit_of_its_own_rows():
     df = scattered(n=80)
     fit = rlkit.fit(df, "chinchilla", y="loss", bootstrap=30, seed=5, resample="case", loss="huber")
-    weights = draw_weights(fit.table, fit.scheme, 30, generator("laws", "bootstrap", 5))
+    weights = draw_weights(fit.table, 30, generator("laws", "bootstrap", 5))
     for b in (0, 7, 29):
         rows = df.loc[df.index.repeat(weights[b].astype(int))].assign(copy=lambda d: np.arange(len(d)))
         own = rlkit.fit(rows.reset_index(drop=True), "chinchilla", y="loss", loss="huber")
@@ -153,7 +153,7 @@ def test_few_clusters_widen_the_interval_and_autocorrelation_is_estimated():
     raw, (low, high) = np.quantile(fit.draws[:, 1], [0.025, 0.975]), fit.interval()["A"]
     assert (high - low) > 2 * (raw[1] - raw[0])  # t with 2 degrees of freedom
     runs = [curve("well", 3, rho=rho) for rho in (0.0, 0.8)]
-    found = [rlkit.fit(df, "sigmoid", y="rate", bootstrap=2, block="C").scheme.rho for df in runs]
+    found = [rlkit.fit(df, "sigmoid", y="rate", bootstrap=2, block="C").resampled.rho for df in runs]
     assert found[0] < 0.3 < 0.5 < found[1]
 
 
@@ -163,7 +163,7 @@ def test_residual_resampling_is_refused_with_clusters():
         rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, cluster="run", resample="residual")
     with pytest.raises(UserError, match="resample is 'rows'"):
         rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, resample="rows")
-    assert rlkit.fit(df, "sigmoid", y="rate", loss="ls").scheme.kind == "residual"
+    assert rlkit.fit(df, "sigmoid", y="rate", loss="ls").resampled.kind == "residual"
 
 
 def test_prediction_bands_are_wider_than_confidence_bands_and_hold_new_points():

@@ -23,10 +23,10 @@ def study(bend: float = 0.0, noise: float = 0.02, seed: int = 0) -> pd.DataFrame
 def test_the_defaults_are_least_squares_and_a_thousand_residual_resamples():
     df = scattered(n=60)
     fit = rlkit.fit(df, "chinchilla", y="loss")
-    assert fit.loss.name == "ls" and fit.scheme.kind == "residual" and len(fit.draws) == 1000
+    assert fit.loss.name == "ls" and fit.resampled.kind == "residual" and len(fit.draws) == 1000
     assert rlkit.fit(df, "chinchilla", y="loss", delta=1e-2).loss.label == "Huber, delta = 0.01"
     clustered = rlkit.fit(df.assign(run=df.index // 6), "chinchilla", y="loss", cluster="run")
-    assert clustered.scheme.kind == "cluster"
+    assert clustered.resampled.kind == "cluster"
 
 
 def test_exclude_holds_for_held_out_rows_too():

@@ -2,7 +2,7 @@
 weights. The other schemes keep the design and draw noise: single residuals, or a first-order autoregression."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +17,13 @@ from rlkit.laws.table import Table
 from rlkit.seeds import generator
 
 
-@dataclass(frozen=True)
-class Scheme:
-    """How resamples are drawn: case, cluster, residual or autoregressive, from so many independent `units` (of an
-    autoregression, degrees of freedom), with the errors' lag-1 autocorrelation `rho`."""
+class Draws(NamedTuple):
+    """Parameters of the resamples (B, p), and how many more could not be fitted; of which kind they are, case, cluster,
+    residual or autoregressive, from so many independent `units` (of an autoregression, degrees of freedom), with the
+    errors' lag-1 autocorrelation `rho`."""
 
+    values: np.ndarray
+    lost: int
     kind: str
     units: int
     rho: float = 0.0
@@ -39,16 +41,8 @@ class Scheme:
         return float(inflate * stats.t.ppf(upper, freedom) / stats.norm.ppf(upper))
 
 
-class Draws(NamedTuple):
-    """Parameters of the resamples (B, p), how they were drawn, and how many more could not be fitted."""
-
-    values: np.ndarray
-    scheme: Scheme
-    lost: int
-
-
-def scheme(found: Optimum, kind: str) -> Scheme:
-    """The scheme that a fit's arguments ask for; a UserError where its table does not allow it."""
+def scheme(found: Optimum, kind: str) -> tuple[str, int, float]:
+    """Kind, units and rho of the resamples that a fit asks for; a UserError where its table does not allow it."""
     cluster, timed = found.table.cluster, found.table.order is not None
     if kind not in ("case", "residual"):
         raise UserError(f"resample is {kind!r}: use 'case' or 'residual'.")
@@ -57,10 +51,10 @@ def scheme(found: Optimum, kind: str) -> Scheme:
     if timed:
         noise = Autoregression(found)
         freedom = float(np.interp(noise.rho, noise.GRID, noise.freedom))
-        return Scheme("autoregressive", max(2, round(freedom)), noise.rho)
+        return "autoregressive", max(2, round(freedom)), noise.rho
     if cluster is not None:
-        return Scheme("cluster", int(cluster.max()) + 1)
-    return Scheme(kind, len(found.table))
+        return "cluster", int(cluster.max()) + 1, 0.0
+    return kind, len(found.table), 0.0
 
 
 class Autoregression:
@@ -117,11 +111,12 @@ class Autoregression:
         return noise
 
 
-def draw_weights(table: Table, plan: Scheme, count: int, rng: np.random.Generator) -> np.ndarray:
+def draw_weights(table: Table, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) weights of case and cluster resamples: `table.weights` times the draws of each row."""
     n = len(table)
-    if plan.kind == "cluster":
-        counts = rng.multinomial(plan.units, np.full(plan.units, 1 / plan.units), size=count)
+    if table.cluster is not None:
+        units = int(table.cluster.max()) + 1
+        counts = rng.multinomial(units, np.full(units, 1 / units), size=count)
         return counts[:, table.cluster] * table.weights
     chosen = rng.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
     return np.bincount(chosen.ravel(), minlength=count * n).reshape(count, n) * table.weights
@@ -152,25 +147,25 @@ def draw_values(found: Optimum, kind: str, count: int, rng: np.random.Generator)
 def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
     """Every resample starts from the known optimum that suits it best, and again from its neighbours' solutions where
     one beats its own. A UserError where they have too few distinct points."""
-    rows, losses, drawn = found.table, found.loss.refit(found.spread), scheme(found, kind)
+    rows, losses, (kind, units, rho) = found.table, found.loss.refit(found.spread), scheme(found, kind)
     y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
     rng, pool = generator("laws", "bootstrap", seed), _pool(found, losses)
-    if drawn.kind in ("case", "cluster"):
-        weights = draw_weights(rows, drawn, count, rng)
+    if kind in ("case", "cluster"):
+        weights = draw_weights(rows, count, rng)
         member = np.eye(rows.cells().max() + 1)[rows.cells()]
         if member.shape[1] <= 400:  # at least as many distinct points as parameters
             usable = ((weights > 0) @ member > 0).sum(axis=1) >= len(found.law.free)
     else:
-        y = draw_values(found, drawn.kind, count, rng)
+        y = draw_values(found, kind, count, rng)
     others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
     solved = refit(replace(found.problem, central=False), losses, pool, found.z, y, weights, others)
     usable &= np.isfinite(
         solved.objective
     )  # one that still walks has run away, and is counted in the warnings
     if usable.sum() < 2:
-        told = f"the {drawn.units} units leave too few distinct points. Use resample='residual' or more data"
+        told = f"the {units} units leave too few distinct points. Use resample='residual' or more data"
         raise UserError(f"None of the {count} resamples could be fitted: {told}.")
-    return Draws(found.law.from_z(solved.z[usable])[0], drawn, int(count - usable.sum()))
+    return Draws(found.law.from_z(solved.z[usable])[0], int(count - usable.sum()), kind, units, rho)
 
 
 def refit(

@@ -167,7 +167,8 @@ def recover(one: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
         told = f"is rejected by its own data (p = {test.p:.2g}), so copies of it say nothing of its intervals"
         raise UserError(f"The law {one.law.name!r} {told}: fit another law.")
     names, found = one.law.free, []
-    kind, rng = "residual" if one.scheme is None else one.scheme.kind, generator("laws", "recover", seed)
+    kind = "residual" if one.resampled is None else one.resampled.kind
+    rng = generator("laws", "recover", seed)
     for i, value in enumerate(draw_values(one, kind, replicates, rng)):
         rows = replace(one.table, y=to_space(value, one.space, "linear")[0])
         options = {"count": min(one.count, 200), "kind": one.kind, "seed": i}

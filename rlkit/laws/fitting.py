@@ -1,23 +1,36 @@
 """rlkit.fit: from a table to a LawFit."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from rlkit.errors import UserError
-from rlkit.laws import report, table
-from rlkit.laws.estimate import Estimate
+from rlkit.laws import bootstrap, intervals, report, table
+from rlkit.laws.bootstrap import Draws
 from rlkit.laws.law import Law, Space, resolve
-from rlkit.laws.optimum import search
-from rlkit.laws.solver import Loss, make_loss
+from rlkit.laws.optimum import Optimum, search
+from rlkit.laws.solver import Loss, make_loss, to_space
 
+Band = Literal["confidence", "prediction"]
 RESAMPLES = 1000
 
 
-class LawFit(Estimate):
-    """A fitted law with everything that decided it, its uncertainty and its predictions."""
+@dataclass(frozen=True)
+class LawFit(Optimum):
+    """A fitted law: its optimum, its uncertainty and its predictions. It has so many resamples (`count`) of rows
+    ("case") or residuals (`kind`) from a seed, or resamples that were drawn elsewhere (`given`); `notes` are warnings,
+    too."""
+
+    count: int = 0
+    kind: str = "residual"
+    seed: int = 0
+    given: Draws | None = None
+    notes: tuple[str, ...] = ()
 
     warnings = cached_property(report.warnings)
     lack_of_fit = property(report.lack_of_fit)
@@ -28,8 +41,98 @@ class LawFit(Estimate):
 
     @classmethod
     def of(cls, rows: table.Table, law: Law, loss: Loss, space: Space, **options: Any) -> "LawFit":
-        """The law fitted to a table; options are the fields of `Estimate`."""
+        """The law fitted to a table; options are the fields above."""
         return cls(**vars(search(rows, law, loss, space)), **options)
+
+    @cached_property
+    def resampled(self) -> Draws | None:
+        """The resamples (`bootstrap.resample`), drawn when first needed; None where none were asked for."""
+        if self.given is not None or not self.count:
+            return self.given
+        return bootstrap.resample(self, self.kind, self.count, self.seed)
+
+    @property
+    def draws(self) -> np.ndarray | None:
+        """(B, p) parameters of the resamples, None without a bootstrap."""
+        return None if self.resampled is None else self.resampled.values
+
+    @property
+    def stderr(self) -> dict[str, float]:
+        """Standard errors of the estimates, of the draws or else Wald's, which are NaN at a bound."""
+        with np.errstate(all="ignore"):
+            if self.draws is not None:
+                sd = np.std(self.draws, axis=0, ddof=1)
+            else:
+                sd = np.sqrt(np.diagonal(intervals.wald_covariance(self))) * self.law.from_z(self.z)[1]
+                sd[[p in self.at_bound for p in self.law.parameters]] = np.nan
+        return dict(zip(self.law.parameters, sd.tolist(), strict=True))
+
+    def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
+        """Interval of each free parameter: percentiles of the resamples, stretched for small samples; without any the
+        profile (of independent rows), where the objective, minimised over the other parameters, leaves its threshold;
+        an end that is never reached is the parameter's bound or infinite. A UserError for a level outside (0, 1)."""
+        if not 0 < level < 1:
+            raise UserError(f"level is {level!r}, but an interval's level lies between 0 and 1, e.g. 0.95.")
+        if self.draws is None:
+            return intervals.profiles(self, level)
+        # Linear parameters may be at a bound, which is infinitely far away in z: theirs are natural units.
+        law, natural = self.law, self.law.linearly
+        draws = np.where(natural, self.draws, law.to_z(self.draws))
+        center = np.where(natural, law.from_z(self.z)[0], self.z)
+        ends = self._percentiles(draws, center, level)
+        ends = np.where(natural, ends, law.from_z(ends)[0])
+        limits = np.array([law.limits(name) for name in law.parameters]).T
+        pairs = np.array([np.maximum(ends[0], limits[0]), np.minimum(ends[1], limits[1])]).T.tolist()
+        return {p: (low, high) for p, (low, high) in zip(law.parameters, pairs, strict=True) if p in law.free}
+
+    def _percentiles(self, draws: np.ndarray, center: np.ndarray, level: float) -> np.ndarray:
+        """(2, …) percentiles of draws (B, …), stretched about the estimate."""
+        assert self.resampled is not None
+        ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        stretch = self.resampled.stretch(level, len(self.law.free))
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.where(ends == center, ends, center + stretch * (ends - center))
+
+    def predict(self, df: Any, band: Band | None = None, level: float = 0.95, repeats: int = 1) -> Any:
+        """Predictions for the rows of df (a table or a mapping), whose columns are named as those fitted: without a
+        band a Series, with one a DataFrame of prediction, low and high. "confidence" is of the law itself, "prediction"
+        of the mean of `repeats` new measurements, with the weights in df's column of weights or the fit's median. A
+        UserError for a column that is missing or not finite."""
+        df = df if isinstance(df, pd.DataFrame) else pd.DataFrame(df)
+        columns = {c: table.numbers(df, self.table.names[c], f"x[{c!r}]") for c in self.law.columns}
+        problem, name = replace(self.problem, columns=columns), self.table.record["weights"]
+        with np.errstate(all="ignore"):  # a degenerate law leaves the range of floats beyond its data
+            center = problem.predict(self.z[None])[0]
+            natural = to_space(center, self.space, "linear")[0]
+            value = pd.Series(natural, df.index, name=self.table.names["y"])
+            if band is None:
+                return value
+            noise, e = (
+                np.zeros(len(df)),
+                self.residuals / self.sizes() * np.sqrt(len(self.table) / self.freedom),
+            )
+            if band == "prediction":
+                known = (
+                    table.numbers(df, name, "weights")
+                    if name in df.columns
+                    else np.median(self.table.weights)
+                )
+                noise = self.sizes(center, np.broadcast_to(known, len(df)))
+            if self.draws is None:
+                J = problem.jacobian(self.z[None])[1][0]
+                variance = np.einsum("pm,pq,qm->m", J, intervals.wald_covariance(self), J)
+                variance = variance + np.mean(e**2) * noise**2 / repeats
+                half = stats.t.ppf((1 + level) / 2, self.freedom) * np.sqrt(variance)
+                ends = np.stack([center - half, center + half])
+            else:
+                draws = problem.predict(self.law.to_z(self.draws))
+                if noise.any():
+                    rng = np.random.default_rng(self.seed)
+                    draws = draws + rng.choice(e, size=(len(draws), repeats)).mean(axis=1)[:, None] * noise
+                ends = self._percentiles(draws, center, level)
+            ends = to_space(ends, self.space, "linear")[0]
+        found = {"prediction": value, "low": np.minimum(*ends), "high": np.maximum(*ends)}
+        return pd.DataFrame(found, index=df.index)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={v:.4g}" for k, v in self.params.items())

@@ -2,19 +2,20 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import special, stats
 
 from rlkit.files import write_text
 from rlkit.laws.bootstrap import runaways
-from rlkit.laws.estimate import Estimate
 from rlkit.laws.solver import Loss, minimise
 from rlkit.results.store import plain
+
+if TYPE_CHECKING:
+    from rlkit.laws.fitting import LawFit
 
 CONVENTION = (
     "AIC = 2k - 2·ln L, BIC = k·ln n - 2·ln L, k free parameters of the law; AICc counts the noise, too"
@@ -51,7 +52,7 @@ class Criteria(NamedTuple):
     r2: float
 
 
-def lack_of_fit(fit: Estimate) -> LackOfFit | None:
+def lack_of_fit(fit: "LawFit") -> LackOfFit | None:
     """Whether the law misses the cells' means by more than replicates (rows with equal columns) differ: F of the
     pure-error test, by least squares in the fit's own space. None where no cell has replicates, where there are no more
     cells than parameters, or where rows of one run count several times (their errors are not independent)."""
@@ -71,7 +72,7 @@ def lack_of_fit(fit: Estimate) -> LackOfFit | None:
     return LackOfFit(F, m - p, n - m, float(stats.f.sf(F, m - p, n - m)))
 
 
-def criteria(fit: Estimate) -> Criteria:
+def criteria(fit: "LawFit") -> Criteria:
     """Information criteria, comparable between laws fitted to the same rows with the same loss and space: of normal
     noise for ls, of the binomial, and NaN for robust losses, which have no likelihood of their own."""
     k, n, least, w = len(fit.law.free), len(fit.table), fit.objective, fit.table.weights
@@ -90,7 +91,7 @@ def criteria(fit: Estimate) -> Criteria:
     return Criteria(log_l, 2 * k - 2 * log_l, aicc, k * np.log(n) - 2 * log_l, r2)
 
 
-def warnings(fit: Estimate) -> list[str]:
+def warnings(fit: "LawFit") -> list[str]:
     """One sentence a finding, most basic first: what was found, and after a colon what follows from it."""
     return [text for check in (_design, _misfit, _estimates, _runs) for text in check(fit)] + list(fit.notes)
 
@@ -107,7 +108,7 @@ def in_words(text: str, words: Mapping[str, str | None]) -> str:
     return text
 
 
-def _design(fit: Estimate) -> Iterator[str]:
+def _design(fit: "LawFit") -> Iterator[str]:
     if (n := len(fit.table)) < 5:
         yield f"Only {n} points for {len(fit.law.free)} parameters: no interval is to be trusted."
     for c, values in fit.table.columns.items():
@@ -119,7 +120,7 @@ def _design(fit: Estimate) -> Iterator[str]:
             yield f"Only {decades:.1f} decades of {name}: {told}."
 
 
-def _misfit(fit: Estimate) -> Iterator[str]:
+def _misfit(fit: "LawFit") -> Iterator[str]:
     """The test of replicates; of a line in ln x for an arc; of `tan` whether sizes need levels of their own."""
     test, columns, names = lack_of_fit(fit), fit.table.columns, fit.table.names
     if test is not None and test.p < 0.05:
@@ -141,7 +142,7 @@ def _misfit(fit: Estimate) -> Iterator[str]:
             yield f"E0 is no line of ln N for these {m} sizes (F = {F:.3g}): {told}."
 
 
-def _more_explained(fit: Estimate, fewer: Sequence, more: Sequence) -> tuple[float, float]:
+def _more_explained(fit: "LawFit", fewer: Sequence, more: Sequence) -> tuple[float, float]:
     """F and p of what more columns (n,) explain of the residuals than fewer; p is 1 where that cannot be told."""
     root, n = np.sqrt(fit.table.weights), len(fit.table)
     y, designs = fit.residuals * root, [np.column_stack(columns) * root[:, None] for columns in (fewer, more)]
@@ -153,7 +154,7 @@ def _more_explained(fit: Estimate, fewer: Sequence, more: Sequence) -> tuple[flo
     return F, float(stats.f.sf(F, rank[1] - rank[0], n - rank[1]))
 
 
-def _estimates(fit: Estimate) -> Iterator[str]:
+def _estimates(fit: "LawFit") -> Iterator[str]:
     """Parameters at a bound, an asymptote out of reach, a doubtful optimum, resamples that were lost or ran away."""
     for name, bound in fit.at_bound.items():
         yield f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
@@ -171,7 +172,7 @@ def _estimates(fit: Estimate) -> Iterator[str]:
         yield f"Only {agree} of {tried} starts reached the best objective: it may not be the global one."
     if fit.resampled is None:
         return
-    draws, _, lost = fit.resampled
+    draws, lost = fit.resampled[:2]
     if lost > 0.05 * (total := len(draws) + lost):
         yield f"{lost} of {total} resamples could not be fitted and are left out of the intervals."
     for name, away in runaways(fit.law, draws, fit.params).items():
@@ -180,10 +181,11 @@ def _estimates(fit: Estimate) -> Iterator[str]:
             yield f"{away.sum()} of {len(away)} resamples have {name} {where}: the data do not bound it on that side."
 
 
-def _runs(fit: Estimate) -> Iterator[str]:
+def _runs(fit: "LawFit") -> Iterator[str]:
     """Which variance the intervals leave out; cells that the law does not tell apart; runs that have not finished."""
-    n, record, scheme, why = len(fit.table), fit.table.record, fit.scheme, ""
-    runs, clustered = record["runs"], scheme is not None and scheme.kind == "cluster"
+    n, record, drawn, why = len(fit.table), fit.table.record, fit.resampled, ""
+    runs, kind = record["runs"], drawn.kind if drawn else "profile"
+    clustered = kind == "cluster"
     if record["seeds"] == 1:
         why = ": there is one seed only"
     elif fit.table.cluster is not None and not clustered:
@@ -191,13 +193,13 @@ def _runs(fit: Estimate) -> Iterator[str]:
     elif runs is None and not clustered:
         why = " where several rows come from one run: rows count as independent (use cluster=, with several seeds)"
     elif runs != n and not clustered:
-        counted = "one noise" if scheme is not None and scheme.kind == "autoregressive" else "independent"
+        counted = "one noise" if kind == "autoregressive" else "independent"
         why = f": {n} rows of {runs} runs count as {counted} (use cluster='run' with several runs, block= with one)"
     if why:
         yield f"The intervals leave out run-to-run variance{why}."
-    if scheme is not None and clustered and scheme.units < 8:
-        freedom = f"t with {scheme.units - 1} degrees of freedom"
-        yield f"The intervals rest on {scheme.units} clusters, for which they are widened ({freedom})."
+    if drawn and clustered and drawn.units < 8:
+        freedom = f"t with {drawn.units - 1} degrees of freedom"
+        yield f"The intervals rest on {drawn.units} clusters, for which they are widened ({freedom})."
     if (together := record.get("cells_together", 0)) > 1:
         names = ", ".join(fit.table.names[c] for c in fit.law.columns)
         remedy = "use group=, or a law with a column for what tells them apart"
@@ -207,12 +209,12 @@ def _runs(fit: Estimate) -> Iterator[str]:
         yield f"{unfinished} of {n} rows are of runs that have not finished: {told}."
 
 
-def summary(fit: Estimate, level: float = 0.95) -> str:
+def summary(fit: "LawFit", level: float = 0.95) -> str:
     """Text: what was fitted, estimates with intervals, criteria and warnings."""
-    c, t, s, scheme, ends = criteria(fit), fit.table, fit.starts, fit.scheme, fit.interval(level)
+    c, t, s, drawn, ends = criteria(fit), fit.table, fit.starts, fit.resampled, fit.interval(level)
     method, y = "profile", t.names["y"]
-    if scheme is not None and fit.draws is not None:
-        method = f"{scheme.kind} bootstrap ({len(fit.draws)} draws, {scheme.units} units)"
+    if drawn:
+        method = f"{drawn.kind} bootstrap ({len(drawn.values)} draws, {drawn.units} units)"
     space = {"log": f"ln {y}", "linear": y, "loglog": f"ln(-ln {y})", "logit": f"logit {y}"}[fit.space]
     left = [(role, rule) for role in ("exclude", "holdout") for rule in t.record[role]]
     lines = [
@@ -261,7 +263,7 @@ def latex_number(value: float) -> str:
     return rf"${digits.rstrip('.')}\times 10^{{{int(power)}}}$" if power else f"${digits.rstrip('.')}$"
 
 
-def to_latex(fit: Estimate, level: float = 0.95, note: str = "") -> str:
+def to_latex(fit: "LawFit", level: float = 0.95, note: str = "") -> str:
     """A booktabs table of the estimates and intervals, and under it a note in LaTeX."""
     ends, lines = fit.interval(level), [r"\begin{tabular}{lrr}", r"\toprule"]
     lines += [rf"parameter & value & {level * 100:g}\,\% interval \\", r"\midrule"]
@@ -272,10 +274,10 @@ def to_latex(fit: Estimate, level: float = 0.95, note: str = "") -> str:
     return "\n".join([*lines, r"\bottomrule", *[below] * bool(note), r"\end{tabular}"])
 
 
-def to_json(fit: Estimate, path: str | Path | None = None, level: float = 0.95) -> str:
+def to_json(fit: "LawFit", path: str | Path | None = None, level: float = 0.95) -> str:
     """All that decided the fit and all it found as JSON text (null: not finite), also written to `path`."""
     drawn, test = fit.resampled, lack_of_fit(fit)
-    counts = drawn and {"draws": len(drawn.values), "lost": drawn.lost, "seed": fit.seed}
+    counts = drawn and {**drawn._asdict(), "draws": len(drawn.values), "seed": fit.seed}
     noise = np.std(fit.residuals / fit.sizes()) * np.sqrt(len(fit.table) / fit.freedom)
     record = {
         "law": fit.law.name, "source": fit.law.source, "params": fit.params, "pinned": fit.law.pinned,
@@ -283,7 +285,7 @@ def to_json(fit: Estimate, path: str | Path | None = None, level: float = 0.95) 
         "draws": drawn and drawn.values[:: -(-len(drawn.values) // KEPT)],
         "loss": {"name": fit.loss.name, "delta": fit.loss.delta, "residuals": fit.space},
         "objective": fit.objective, "starts": fit.starts._asdict(),
-        "bootstrap": drawn and {**asdict(drawn.scheme), **(counts or {})},
+        "bootstrap": counts and {k: v for k, v in counts.items() if k != "values"},
         "n": len(fit.table), "residual_sd": noise, "columns": fit.table.names,
         "seen": {c: [v.min(), v.max()] for c, v in fit.table.columns.items()}, "left_out": fit.table.record,
         "criteria": criteria(fit)._asdict() | {"convention": CONVENTION},

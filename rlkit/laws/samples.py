@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import pass_at_k, resample_sums
-from rlkit.laws.bootstrap import Draws, Scheme
+from rlkit.laws.bootstrap import Draws
 from rlkit.laws.fitting import RESAMPLES, LawFit, fit
 from rlkit.laws.law import Law
 from rlkit.laws.solver import minimise, to_space
@@ -124,5 +124,5 @@ def with_draws(
     start, losses = np.repeat(one.z[None], len(values), axis=0), one.loss.refit(one.spread)
     solved = minimise(one.problem, start, targets, one.table.weights, losses, 1e-12)
     usable = np.isfinite(solved.objective)
-    draws = Draws(one.law.from_z(solved.z[usable])[0], Scheme("cluster", units), asked - int(usable.sum()))
+    draws = Draws(one.law.from_z(solved.z[usable])[0], asked - int(usable.sum()), "cluster", units)
     return replace(one, given=draws, seed=seed, notes=tuple(notes))
