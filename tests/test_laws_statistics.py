@@ -36,7 +36,7 @@ def test_exclude_holds_for_held_out_rows_too():
     options = {"y": "y", "holdout": "x > 2e5", "exclude": {"status": ["failed"]}}
     found = backtest(df, "power", **options)
     assert "failed" not in set(found.held_out["status"]) and found.rmse < 1e-6
-    assert compare(df, ["power", "logarithmic"], **options).table["tail_rmse"].min() < 1e-6
+    assert compare(df, ["power", "logarithmic"], **options)["tail_rmse"].min() < 1e-6
 
 
 @pytest.mark.parametrize(

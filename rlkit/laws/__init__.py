@@ -1,6 +1,6 @@
 """Scaling laws: forms, fits with honest intervals, comparison and planning; pictures are in rlkit.figures.laws."""
 
-from rlkit.laws.compare import Backtest, Comparison, Recovery, backtest, compare, recover
+from rlkit.laws.compare import Backtest, Recovery, backtest, compare, recover
 from rlkit.laws.fitting import LawFit, fit
 from rlkit.laws.forms import tan_by_size
 from rlkit.laws.law import Law, along, law, laws
@@ -9,6 +9,6 @@ from rlkit.laws.samples import fit_beta_binomial, fit_coverage, fit_pass_rates
 from rlkit.laws.solver import Loss
 
 __all__ = [
-    "Backtest", "Comparison", "Law", "LawFit", "Loss", "Recovery", "allocate", "along", "backtest", "compare", "design",
+    "Backtest", "Law", "LawFit", "Loss", "Recovery", "allocate", "along", "backtest", "compare", "design",
     "fit", "fit_beta_binomial", "fit_coverage", "fit_pass_rates", "law", "laws", "plan", "recover", "tan_by_size",
 ]  # fmt: skip

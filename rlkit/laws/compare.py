@@ -13,7 +13,6 @@ from rlkit.laws import table as tables
 from rlkit.laws.bootstrap import draw_values
 from rlkit.laws.fitting import LawFit, fit
 from rlkit.laws.law import Law, resolve
-from rlkit.laws.report import CONVENTION
 from rlkit.laws.solver import to_space
 from rlkit.seeds import generator
 
@@ -64,48 +63,28 @@ def backtest(
     return Backtest(without, rows, rmse, float(error.mean()), float(rows["inside"].mean()), level)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Laws ranked by their error on rows that none of them saw: a row a law, best first, with tail_rmse, tail_bias,
-    inside (share of tail rows in the 95 % prediction band), aicc, aic, bic, r2, lack_of_fit (p of the test of
-    replicates), parameters, n, warnings. `failed` says why a law could not be fitted, `tail` which rows were held out.
-    """
-
-    table: pd.DataFrame
-    backtests: Mapping[str, Backtest]
-    failed: Mapping[str, str]
-    tail: str
-
-    def summary(self) -> str:
-        """The table as text, with the laws that could not be fitted."""
-        failed = "".join(f"{name}: not fitted: {why}\n" for name, why in self.failed.items())
-        head, shown = (
-            f"Ranked by error on the held-out tail ({self.tail}):",
-            self.table.to_string(index=False),
-        )
-        return f"{head}\n\n{shown}\n{failed}\n{CONVENTION}; comparable only in one residual space."
-
-    __repr__ = summary
-
-
 def compare(
     df: pd.DataFrame, laws: Sequence[str | Law], *, y: str, x: Mapping[str, str] | str | None = None,
     holdout: Any = None, **options: Any,
-) -> Comparison:  # fmt: skip
-    """Rank two laws or more by how well they extrapolate. A UserError where every law failed, or as `fit`.
+) -> pd.DataFrame:  # fmt: skip
+    """Rank two laws or more by their error on rows that none of them saw. A UserError where every law failed, or as
+    `fit`.
 
     Args:
         x: column names for all the laws together; each takes those it has.
         holdout: the tail, e.g. 'N > 1e9', beside the rows that a study held out.
         options: those of `fit`; residuals are taken in ln y for every law unless log=False or y is not positive.
+
+    Returns:
+        A row a law, best first: law, tail_rmse, tail_bias, inside (share of tail rows in the 95 % prediction band),
+        aicc, aic, bic (comparable in one residual space), r2, lack_of_fit (p of the test of replicates), parameters, n,
+        warnings (their number), and failed, why a law could not be fitted.
     """
     forms = {form.name: form for form in map(resolve, laws)}
     if len(forms) < 2:
         raise UserError(f"compare needs two laws or more, not {list(forms)}.")
     options.setdefault("log", y not in df.columns or bool((df[y] > 0).all()))
-    found: dict[str, Backtest] = {}
-    failed: dict[str, str] = {}
-    rows = []
+    rows, failed = [], {}
     for name, form in forms.items():
         columns = x
         if isinstance(
@@ -114,7 +93,7 @@ def compare(
             own = {c: column for c, column in x.items() if c in form.columns}
             columns = own or (next(iter(x.values())) if len(x) == len(form.columns) == 1 else own)
         try:
-            found[name] = test = backtest(df, form, y=y, x=columns, holdout=holdout, **options)
+            test = backtest(df, form, y=y, x=columns, holdout=holdout, **options)
         except UserError as error:
             failed[name] = str(error)
             continue
@@ -124,13 +103,12 @@ def compare(
              "aic": c.aic, "bic": c.bic, "r2": c.r2, "lack_of_fit": np.nan if lack is None else lack.p,
              "parameters": len(test.fit.law.free), "n": len(test.fit.table), "warnings": len(test.fit.warnings)}
         )  # fmt: skip
-    if not found:
+    if not rows:
         told = "; ".join(f"{k}: {v}" for k, v in failed.items())
         one = next(iter(failed.values())) if len(set(failed.values())) == 1 else ""
         raise UserError(one or f"No law could be fitted: {told}")
-    table = pd.DataFrame(rows).sort_values("tail_rmse", ignore_index=True)
-    shown = "; ".join(rule["rule"] for rule in tables.choose(df, holdout, "holdout")[1]) or tables.HELD_OUT
-    return Comparison(table, found, failed, shown)
+    rows += [{"law": name, "failed": why} for name, why in failed.items()]
+    return pd.DataFrame(rows).sort_values("tail_rmse", ignore_index=True)
 
 
 @dataclass(frozen=True)

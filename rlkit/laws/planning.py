@@ -1,12 +1,4 @@
-"""The best use of a budget under a law, and what a design would show of it. `rlkit plan params/plan.yaml`:
-
-law: chinchilla
-params: {E: 1.69, A: 406.4, alpha: 0.34, B: 410.7, beta: 0.28}    # or  fit: outputs/study/fit.json
-budget: [1.0e+21, 1.0e+22]      # FLOPs: the best N and D of each
-design: {N: [1.0e+8, 1.0e+9], D: [1.0e+9, 1.0e+10, 1.0e+11]}      # every combination
-seeds: 3
-noise: 0.008                    # standard deviation of one measurement, in residual space
-"""
+"""The best use of a budget under a law, and what a design would show of it: `rlkit plan params/plan.yaml`."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -36,17 +28,19 @@ DATA = ("D", "X", "E")  # columns that a law may call its data
 
 
 def _known(
-    law: str | Law | LawFit, params: Mapping[str, float] | None
-) -> tuple[Law, np.ndarray, np.ndarray | None]:
-    """A law, its parameters (p,) and, of a fit, their draws (B, p); a UserError for missing or unknown parameters."""
+    law: str | Law | LawFit, params: Mapping[str, float] | None, draws: np.ndarray | None = None
+) -> tuple[Law, np.ndarray]:
+    """A law, and (1 + B, p) its parameters and draws of them; a UserError for missing or unknown parameters."""
     if isinstance(law, LawFit):
-        return law.law, np.array(list(law.params.values())), law.draws
-    form = resolve(law)
-    form.check(params or {})
-    given = {**form.pinned, **(params or {})}
-    if missing := [p for p in form.parameters if p not in given]:
-        raise UserError(f"params lacks {', '.join(missing)}, which the law {form.name!r} needs.")
-    return form, np.array([float(given[p]) for p in form.parameters]), None
+        form, values, draws = law.law, list(law.params.values()), law.draws if draws is None else draws
+    else:
+        form = resolve(law)
+        form.check(params or {})
+        given = {**form.pinned, **(params or {})}
+        if missing := [p for p in form.parameters if p not in given]:
+            raise UserError(f"params lacks {', '.join(missing)}, which the law {form.name!r} needs.")
+        values = [float(given[p]) for p in form.parameters]
+    return form, np.array([values, *([] if draws is None else draws)])
 
 
 def allocate(
@@ -59,19 +53,17 @@ def allocate(
     X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token; maximise: a higher y is better. Returns one row a
     budget: budget, N, the data column, their ratio, y; N_low, N_high, y_low, y_high where there are draws; at_edge,
     true where the optimum lies outside the nine decades searched."""
-    form, values, own = _known(law, params)
-    draws = own if draws is None else draws
+    (form, every), rows = _known(law, params, draws), []
     data = next((c for c in DATA if c in form.columns), "")
     if {"N", data} != set(form.columns):
         raise UserError(f"allocate needs a law of N and D (or X, E), not of {', '.join(form.columns)}.")
-    every, rows = values[None] if draws is None else np.vstack([values, draws]), []
     for C in np.atleast_1d(np.asarray(budget, dtype=float)):
         if not C > 0:
             raise UserError(f"budget is {C:g}: give FLOPs above 0.")
         found, edge = _best(form, every, C / flops_per_cell, data, maximise)
         best = found[0]
         row = {"budget": C, "N": best[0], data: best[1], f"{data}/N": best[1] / best[0], "y": best[2]}
-        if draws is not None:
+        if len(every) > 1:
             low, high = _ends(found[1:], level)
             row |= {"N_low": low[0], "N_high": high[0], "y_low": low[2], "y_high": high[2]}
         rows.append(row | {"at_edge": edge})
@@ -125,7 +117,7 @@ def design(
     Returns one row a parameter: parameter, truth, low and high (which hold the share `level` of the estimates), width,
     and at_bound, how many ended at a bound or ran away; `attrs` has draws and failed, how many fits did. A UserError
     for columns or parameters missing, noise that is not positive, a design that does not determine the law."""
-    form, values, _ = _known(law, params)
+    form, (values, *_) = _known(law, params)
     if not noise > 0:
         raise UserError(f"noise is {noise:g}: give the standard deviation of one measurement, above 0.")
     columns = {c: numbers(runs, c, f"design column {c!r}") for c in form.columns}
@@ -200,17 +192,16 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     fitted = record if record.get("law") == law.name else {}
     if not config.budget and not config.design:
         raise UserError("The plan has neither a budget nor a design: give at least one.")
-    _, values, _ = _known(law, {**fitted.get("params", {}), **config.params})
-    params = dict(zip(law.parameters, values.tolist(), strict=True))
+    draws = np.array(fitted["draws"]) if fitted.get("draws") and not config.params else None
+    _, every = _known(law, {**fitted.get("params", {}), **config.params}, draws)
+    params = dict(zip(law.parameters, every[0].tolist(), strict=True))
     lines = [f"{law.name}: " + ", ".join(f"{k} = {v:.5g}" for k, v in params.items())]
     if columns := fitted.get("columns"):
         lines.append("fitted with " + ", ".join(f"{k} = {v}" for k, v in columns.items()))
     allocation, designed, cautions = None, None, list(fitted.get("warnings", []))
     text = partial(pd.DataFrame.to_string, index=False, float_format="{:.4g}".format)
     if config.budget:
-        draws = np.array(fitted["draws"]) if fitted.get("draws") and not config.params else None
         if config.prompts:
-            every = values[None] if draws is None else np.vstack([values, draws])
             allocation = _rollouts(law, every, config.budget, config.prompts, config.level)
             cost = "rollouts a prompt · prompts a step · steps"
         else:
