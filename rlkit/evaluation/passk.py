@@ -53,10 +53,10 @@ def _refuse(bad: np.ndarray, what: str, *values: np.ndarray) -> None:
 
 def bootstrap_mean(
     values: Sequence[float] | np.ndarray, prompts: Sequence[Any] | np.ndarray | None = None, *,
-    rng: np.random.Generator, draws: int = 10_000, level: float = 0.95, average: Average = "macro",
+    rng: np.random.Generator, draws: int = 10_000, average: Average = "macro",
 ) -> Interval:  # fmt: skip
-    """The mean of per-sample outcomes with a percentile interval from resampling prompts: samples of one prompt are
-    alike, so prompts are drawn, each with all its samples.
+    """The mean of per-sample outcomes with a 95 % percentile interval from resampling prompts: samples of one prompt
+    are alike, so prompts are drawn, each with all its samples.
 
     Args:
         values: one number a sample; missing ones (ungraded samples) are refused.
@@ -68,7 +68,7 @@ def bootstrap_mean(
     """
     total, size = _by_prompt(values, prompts, average, sort=False)
     numerator, denominator = resample_sums(np.column_stack([total, size]), rng, draws).T
-    low, high = np.quantile(numerator / denominator, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(numerator / denominator, [0.025, 0.975])
     return Interval(float(total.sum() / size.sum()), float(low), float(high), len(size))
 
 

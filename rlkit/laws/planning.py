@@ -45,14 +45,15 @@ def _known(
 
 def allocate(
     law: str | Law | LawFit, budget: float | Sequence[float], *, params: Mapping[str, float] | None = None,
-    draws: np.ndarray | None = None, flops_per_cell: float = 6.0, maximise: bool = False, level: float = 0.95,
+    draws: np.ndarray | None = None, flops_per_cell: float = 6.0, level: float = 0.95,
 ) -> pd.DataFrame:  # fmt: skip
-    """Compute-optimal size and data for each budget: the best y on N·D·flops_per_cell = budget.
+    """Compute-optimal size and data for each budget: the best y on N·D·flops_per_cell = budget, the highest of a law of
+    pass rates (a logit) and else the lowest.
 
     `law` is a LawFit (its draws give the intervals), or a law with `params` (and `draws`, (B, p)), of N and one of D,
-    X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token; maximise: a higher y is better. Returns one row a
-    budget: budget, N, the data column, their ratio, y; N_low, N_high, y_low, y_high where there are draws; at_edge,
-    true where the optimum lies outside the nine decades searched."""
+    X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token. Returns one row a budget: budget, N, the data
+    column, their ratio, y; N_low, N_high, y_low, y_high where there are draws; at_edge, true where the optimum lies
+    outside the nine decades searched."""
     (form, every), rows = _known(law, params, draws), []
     data = next((c for c in DATA if c in form.columns), "")
     if {"N", data} != set(form.columns):
@@ -60,7 +61,7 @@ def allocate(
     for C in np.atleast_1d(np.asarray(budget, dtype=float)):
         if not C > 0:
             raise UserError(f"budget is {C:g}: give FLOPs above 0.")
-        found, edge = _best(form, every, C / flops_per_cell, data, maximise)
+        found, edge = _best(form, every, C / flops_per_cell, data)
         best = found[0]
         row = {"budget": C, "N": best[0], data: best[1], f"{data}/N": best[1] / best[0], "y": best[2]}
         if len(every) > 1:
@@ -74,7 +75,7 @@ def _ends(draws: np.ndarray, level: float) -> np.ndarray:
     return np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
 
 
-def _best(law: Law, values: np.ndarray, cells: float, data: str, maximise: bool) -> tuple[np.ndarray, bool]:
+def _best(law: Law, values: np.ndarray, cells: float, data: str) -> tuple[np.ndarray, bool]:
     """(B, 3) best N, data and y with N·data = cells by a grid in ln N and zooms; whether the first is at an end."""
     middle, width = np.full(len(values), np.log(cells) / 2), np.log(10) * 4.5
     edge, rows = False, np.arange(len(values))
@@ -84,7 +85,7 @@ def _best(law: Law, values: np.ndarray, cells: float, data: str, maximise: bool)
         for i, N in enumerate(np.exp(ln_n)):
             found = law({"N": N, data: cells / N}, values[i : i + 1])
             y[i] = to_space(found, law.returns, "linear")[0][0]
-        k = np.nanargmax(y if maximise else -y, axis=1)
+        k = np.nanargmax(y if law.returns == "logit" else -y, axis=1)
         edge = edge or (zoom == 0 and bool(k[0] in (0, 200)))
         middle, width = ln_n[rows, k], width / 50
     N = np.exp(middle)
@@ -156,8 +157,6 @@ class PlanConfig(Section):
     """Prompts a step: the law says how many rollouts a prompt are best in a budget of rollouts."""
     flops_per_cell: PositiveFloat = 6.0
     """FLOPs a parameter and token."""
-    maximise: bool = False
-    """True where a higher y is better."""
     design: dict[str, list[float]] = Field({})
     """The study: values of each column of the law; every combination is a cell."""
     seeds: PositiveInt = 1
@@ -205,7 +204,7 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
             allocation = _rollouts(law, every, config.budget, config.prompts, config.level)
             cost = "rollouts a prompt · prompts a step · steps"
         else:
-            options = config.model_dump(include={"flops_per_cell", "maximise", "level"})
+            options = config.model_dump(include={"flops_per_cell", "level"})
             allocation = allocate(law, config.budget, params=params, draws=draws, **options)
             cost = f"{config.flops_per_cell:g}·N·{allocation.columns[2]} FLOPs"
         lines += ["", f"Best use of each budget, where a run costs {cost}", text(allocation)]

@@ -20,11 +20,6 @@ WASTED = 0.0  # a step that earns less is wasted
 BINS = 10  # of the calibration error
 
 
-def structure(trajectory: Trajectory) -> float:
-    """The share of turns in the form Action, Result: one action as the environment writes it, and nothing else."""
-    return float(np.mean([step.formatted for step in trajectory.transitions]))
-
-
 def expert_order(trajectory: Trajectory, expert: Trajectory) -> float:
     """How much the order of actions is the expert's: Ratcliff and Obershelp's similarity of the two name
     sequences, 1 for the same order."""
@@ -40,10 +35,10 @@ def optimality_gap(trajectory: Trajectory, expert: Trajectory) -> float:
     return 1 - trajectory.total_reward / expert.total_reward
 
 
-def calibration_error(confidences: Sequence[float], successes: Sequence[bool], bins: int = BINS) -> float:
+def calibration_error(confidences: Sequence[float], successes: Sequence[bool]) -> float:
     """Expected calibration error (Guo et al. 2017, arXiv 1706.04599) over equal-width bins."""
     p, y = np.asarray(confidences, float), np.asarray(successes, float)
-    place = np.minimum((p * bins).astype(int), bins - 1)
+    place = np.minimum((p * BINS).astype(int), BINS - 1)
     return float(np.abs(np.bincount(place, p - y)).sum() / len(p))
 
 
@@ -53,10 +48,9 @@ _MEASURES: dict[str, Callable[[Trajectory], float]] = {
     "actions": lambda t: float(len(t)),
     "wasted_actions": lambda t: float(sum(s.reward < WASTED for s in t.transitions)),
     "valid_actions": lambda t: float(np.mean([s.valid for s in t.transitions])),
-    "structure": structure,
+    "structure": lambda t: float(np.mean([s.formatted for s in t.transitions])),
     "completed": lambda t: float(not t.truncated),
 }
-_SHARES = ("success", "completed")
 
 
 def episode_metrics(
@@ -64,11 +58,11 @@ def episode_metrics(
 ) -> "pd.DataFrame":
     """One row a group of episodes and metric: group, metric, value, low, high (95 % bootstrap over problems), n.
 
-    Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions, structure,
-    completed (no limit ended it), calibration_error of the last action's probability in completed episodes of a model
-    (no interval), and, given the expert's episodes on the same problems in the same order, expert_order, and
-    optimality_gap where the expert always earns something positive. A UserError for a group without episodes or
-    steps."""
+    Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions, structure (the
+    share of turns that are one action as the environment writes it), completed (no limit ended it), calibration_error
+    of the last action's probability in completed episodes of a model (no interval), and, given the expert's episodes on
+    the same problems in the same order, expert_order, and optimality_gap where the expert always earns something
+    positive. A UserError for a group without episodes or steps."""
     import pandas as pd
 
     rows = []
@@ -86,7 +80,7 @@ def episode_metrics(
                 values["optimality_gap"] = [optimality_gap(t, e) for t, e in pairs]
         problems = [content_hash(dict(t.problem)) for t in episodes]
         for metric, column in values.items():
-            if metric in _SHARES:
+            if metric in ("success", "completed"):
                 interval = pass_rate(column, problems, average="micro")
             else:
                 rng = generator("episode metrics", metric, seed)
@@ -102,10 +96,8 @@ def episode_metrics(
 def action_table(trajectories: Sequence[Trajectory]) -> "pd.DataFrame":
     """One row an action: how often it was taken, and validly, and its mean, least and largest reward."""
     steps = steps_frame(trajectories).groupby("action")
-    table = steps.agg(
-        count=("reward", "size"), valid=("valid", "mean"), reward_mean=("reward", "mean"),
-        reward_min=("reward", "min"), reward_max=("reward", "max"),
-    )  # fmt: skip
+    rewards = {f"reward_{of}": ("reward", of) for of in ("mean", "min", "max")}
+    table = steps.agg(count=("reward", "size"), valid=("valid", "mean"), **rewards)
     return table.sort_values("count", ascending=False)
 
 
@@ -123,9 +115,7 @@ def transition_counts(trajectories: Sequence[Trajectory], names: Sequence[str]) 
 
 def metrics_text(table: "pd.DataFrame") -> "pd.DataFrame":
     """`episode_metrics` for reading: one row a metric, one column a group, `value [low, high]`."""
-    texts = [
-        f"{v:.3f}" if np.isnan(a) else f"{v:.3f} [{a:.3f}, {b:.3f}]"
-        for v, a, b in zip(table["value"], table["low"], table["high"], strict=True)
-    ]
+    numbers = table[["value", "low", "high"]].to_numpy()
+    texts = [f"{v:.3f}" if np.isnan(a) else f"{v:.3f} [{a:.3f}, {b:.3f}]" for v, a, b in numbers]
     wide = table.assign(text=texts).pivot(index="metric", columns="group", values="text")
     return wide[list(dict.fromkeys(table["group"]))].fillna("")

@@ -42,22 +42,16 @@ def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
     not be graded: leave those out of means and say how many there were."""
     folders, tables = run_folders(path), []
     for folder in folders:
-        evals = _evals(folder)
-        if evals is not None and "suite" in evals:
+        if (evals := _evals(folder)) is not None:
             chosen = evals["suite"].isna() if suite is None else evals["suite"] == suite
-            evals = evals[chosen].drop(columns="suite")
-        elif evals is not None and suite is not None:
-            evals = evals.iloc[:0]
-        if evals is not None:
-            tables.append(evals.assign(run=folder.name))
+            tables.append(evals[chosen].drop(columns="suite").assign(run=folder.name))
     return _joined(tables, folders, ("study", "seed", "model.path"))
 
 
 def suite_names(path: str | Path) -> list[str]:
     """The names of the suites that the runs of a run, a study or an outputs folder were evaluated on, sorted."""
-    tables = (_evals(folder, ["suite"]) for folder in run_folders(path))
-    suites = [table["suite"].dropna() for table in tables if table is not None and "suite" in table]
-    return sorted({name for found in suites for name in found})
+    tables = [_evals(folder, ["suite"]) for folder in run_folders(path)]
+    return sorted({name for table in tables if table is not None for name in table["suite"].dropna()})
 
 
 def run_folders(path: str | Path) -> list[Path]:
@@ -145,7 +139,8 @@ def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | No
 
 
 def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame | None":
-    """evals.parquet, or some of its columns; None, with a warning, where it is damaged or lacks a needed column."""
+    """evals.parquet, or some of its columns, with `suite` (null where there is none); None, with a warning, where it is
+    damaged or lacks a column."""
     import pandas as pd
     import pyarrow.parquet as pq
 
@@ -153,7 +148,10 @@ def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame 
         known = pq.read_schema(path).names
         if absent := {"step", "data_source", "task_id", "correct"} - set(known):
             raise ValueError(f"it has no column {min(absent)!r}.")
-        return pd.read_parquet(path, columns=None if columns is None else [c for c in columns if c in known])
+        table = pd.read_parquet(
+            path, columns=columns if columns is None else [c for c in columns if c in known]
+        )
+        return table if "suite" in known else table.assign(suite=None)
 
     path = folder / "evals.parquet"
     return _whole(path, load) if path.exists() else None
