@@ -7,7 +7,7 @@ from laws_data import CURVES, curve, planted, scattered
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import backtest, compare, fit_pass_rates, laws, tan_by_size
+from rlkit.laws import Loss, backtest, compare, fit_pass_rates, laws, tan_by_size
 
 SIZES = np.repeat([1e4, 3e4, 6e4, 1e5, 3e5], 2)
 
@@ -24,7 +24,7 @@ def test_the_defaults_are_least_squares_and_a_thousand_residual_resamples():
     df = scattered(n=60)
     fit = rlkit.fit(df, "chinchilla", y="loss")
     assert fit.loss.name == "ls" and fit.resampled.kind == "residual" and len(fit.draws) == 1000
-    assert rlkit.fit(df, "chinchilla", y="loss", delta=1e-2).loss.label == "Huber, delta = 0.01"
+    assert rlkit.fit(df, "chinchilla", y="loss", delta=1e-2).loss == Loss("huber", 0.01)
     clustered = rlkit.fit(df.assign(run=df.index // 6), "chinchilla", y="loss", cluster="run")
     assert clustered.resampled.kind == "cluster"
 

@@ -12,7 +12,7 @@ from rlkit.cli import app
 from rlkit.config import RunConfig, load
 from rlkit.figures.study import StudyData, draw
 from rlkit.measures.summary import before_after, final, write
-from rlkit.measures.tables import equal_cells
+from rlkit.measures.tables import equal_cells_sentence
 from rlkit.results.read import read
 from rlkit.studies.inert import RULES, inert_keys, set_keys
 
@@ -107,14 +107,14 @@ def twins(tmp_path):
 
 def test_identical_cells_are_named_in_the_summary_and_in_captions(twins):
     points = final(read(twins))
-    assert equal_cells(points) == [["a", "b"]]
+    assert equal_cells_sentence(points).endswith("step for step: a, b.")
     study = StudyData(twins)
     caution = "Caution: the runs of these cells are identical, step for step: a, b."
     assert caution in write(twins, before_after(study.evals), points)
     assert caution in dict(draw(study, "acl", ["before_after"]))["before_after"].caption
-    assert equal_cells(points[points["cell"] != "b"]) == []
+    assert equal_cells_sentence(points[points["cell"] != "b"]) == ""
 
 
 def test_cells_without_a_gradient_are_not_called_equal():
     rows = pd.DataFrame({"cell": ["a", "b"], "seed": 0, "eval/pass@1": 0.5})
-    assert equal_cells(rows) == []
+    assert equal_cells_sentence(rows) == ""

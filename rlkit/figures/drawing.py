@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.figures.theme import LABELS, styled
 from rlkit.files import replacing, write_text
-from rlkit.laws.report import escaped, findings, in_words
+from rlkit.laws.report import escaped, findings
 from rlkit.measures.summary import held_out_error, outside
 from rlkit.measures.tables import runs_behind
 from rlkit.results.provenance import git_state
@@ -111,8 +111,7 @@ def cautions(sources: Mapping[str, Any]) -> str:
     several = laws if "law" not in laws else {"": laws}
     found: dict[str, list[str]] = {}
     for name, law in several.items():
-        words = (in_words(text, LABELS) for text in findings(law["warnings"]))
-        for text in (*outside(law.get("held_out", ())), *words):
+        for text in (*outside(law.get("held_out", ())), *findings(law["warnings"], LABELS)):
             text = text if len(several) == 1 else f"{text.partition(' (')[0].rstrip('.')}."
             found.setdefault(text, []).append(name)
     sentences = [

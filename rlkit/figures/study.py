@@ -16,7 +16,7 @@ from rlkit.figures.tables import latex_table
 from rlkit.figures.theme import LABELS, WIDTHS, width_of
 from rlkit.files import write_text
 from rlkit.laws import LawFit, Loss, fit
-from rlkit.laws.report import escaped, findings, in_words
+from rlkit.laws.report import escaped, findings
 from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
 from rlkit.measures.tables import equal_cells_sentence
@@ -142,7 +142,7 @@ def tables(study: StudyData) -> dict[str, str]:
     joined, found = _ends(study.change), {}
     with suppress(UserError):
         missed = summary.outside(summary.held_out_error(study.fit, study.points).to_dict("records"))
-        notes = [*missed, *(in_words(text, LABELS) for text in findings(study.fit.warnings))]
+        notes = [*missed, *findings(study.fit.warnings, LABELS)]
         found["law"] = study.fit.to_latex(note=escaped(" ".join(notes))) + "\n"
     held = joined["held_out before"].astype(bool)
     joined["cell"] = joined["cell"].where(~held, joined["cell"] + "†")

@@ -96,16 +96,12 @@ def warnings(fit: "LawFit") -> list[str]:
     return [text for check in (_design, _misfit, _estimates, _runs) for text in check(fit)] + list(fit.notes)
 
 
-def findings(sentences: Iterable[str]) -> list[str]:
-    """What warnings have found, without what follows: for a caption or under a table."""
-    return [text.partition(": ")[0].rstrip(".") + "." for text in sentences]
-
-
-def in_words(text: str, words: Mapping[str, str | None]) -> str:
-    """The text with columns in other words, those that look like names."""
+def findings(sentences: Iterable[str], words: Mapping[str, str | None]) -> list[str]:
+    """What warnings have found, without what follows, columns that look like names in other words: for a caption."""
+    found = [text.partition(": ")[0].rstrip(".") + "." for text in sentences]
     for name in (name for name in words if "_" in name or "/" in name):
-        text = text.replace(name, words[name] or name)
-    return text
+        found = [text.replace(name, words[name] or name) for text in found]
+    return found
 
 
 def _design(fit: "LawFit") -> Iterator[str]:
@@ -212,7 +208,9 @@ def _runs(fit: "LawFit") -> Iterator[str]:
 def summary(fit: "LawFit", level: float = 0.95) -> str:
     """Text: what was fitted, estimates with intervals, criteria and warnings."""
     c, t, s, drawn, ends = criteria(fit), fit.table, fit.starts, fit.resampled, fit.interval(level)
-    method, y = "profile", t.names["y"]
+    method, y, loss = "profile", t.names["y"], fit.loss.name
+    if loss == "huber":
+        loss = f"Huber, delta = {fit.loss.delta:g}"
     if drawn:
         method = f"{drawn.kind} bootstrap ({len(drawn.values)} draws, {drawn.units} units)"
     space = {"log": f"ln {y}", "linear": y, "loglog": f"ln(-ln {y})", "logit": f"logit {y}"}[fit.space]
@@ -220,7 +218,7 @@ def summary(fit: "LawFit", level: float = 0.95) -> str:
     lines = [
         f"{fit.law.name}: {fit.law.source}",
         f"y = {y}; " + ", ".join(f"{k} = {v}" for k, v in t.names.items() if k != "y"),
-        f"{len(t)} of {t.record['rows']} rows; loss {fit.loss.label}, summed, residuals in {space}",
+        f"{len(t)} of {t.record['rows']} rows; loss {loss}, summed, residuals in {space}",
         *(f"{role}: {rule['rule']} ({rule['rows']} rows)" for role, rule in left),
         f"objective {fit.objective:.9g}, which {s.agree} of {s.tried} starts reached",
         "",

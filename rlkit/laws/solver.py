@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, rel_entr
 
 from rlkit.errors import UserError
 from rlkit.laws.law import Columns, Law, Space
@@ -36,17 +36,15 @@ class Loss:
     delta: float = 0.0
 
     @property
-    def label(self) -> str:
-        return f"Huber, delta = {self.delta:g}" if self.name == "huber" else self.name
-
-    @property
     def robust(self) -> bool:
         return self.name in ("huber", "lad")
 
     def __call__(self, prediction: np.ndarray, y: np.ndarray) -> Terms:
+        r, p = prediction - y, prediction
         if self.name == "binomial":
-            return _binomial(prediction, y)
-        r = prediction - y
+            with np.errstate(divide="ignore", invalid="ignore"):
+                value, fisher = rel_entr(y, p) + rel_entr(1 - y, 1 - p), 1 / (p * (1 - p))
+            return Terms(np.where((p > 0) & (p < 1), value, np.inf), r * fisher, fisher, fisher)
         if self.name == "ls":
             return Terms(0.5 * r * r, r, 1.0, 1.0)
         size, slope = np.abs(r), np.clip(r, -self.delta, self.delta)
@@ -66,14 +64,6 @@ class Loss:
     def refit(self, scale: float) -> "list[Loss]":
         """The shorter path from a neighbouring optimum, e.g. from that of all rows to that of a resample."""
         return self.path(scale)[3:] if self.name == "lad" else [self]
-
-
-def _binomial(p: np.ndarray, y: np.ndarray) -> Terms:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        right = np.where(y > 0, y * np.log(y / p), 0.0)
-        value = right + np.where(y < 1, (1 - y) * np.log((1 - y) / (1 - p)), 0.0)
-        fisher = 1 / (p * (1 - p))
-    return Terms(np.where((p > 0) & (p < 1), value, np.inf), (p - y) * fisher, fisher, fisher)
 
 
 def make_loss(loss: str | Loss | None, delta: float | None) -> Loss:

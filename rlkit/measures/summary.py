@@ -119,7 +119,7 @@ def held_out_error(fit: "LawFit", points: pd.DataFrame, level: float = 0.95) -> 
     """One row a held-out cell: observed, the mean of the law's y over its runs; runs; the prediction with the ends of
     the band in which the mean of so many new runs is expected; and error = prediction - observed."""
     y, held = fit.table.names["y"], points[points["held_out"].astype(bool)]
-    columns = {**dict.fromkeys(_law_columns(fit), "mean"), y: "mean"}
+    columns = {**dict.fromkeys([fit.table.names[c] for c in fit.law.columns], "mean"), y: "mean"}
     table = held.groupby("cell", as_index=False).agg(columns).rename(columns={y: "observed"})
     if table.empty:
         return table
@@ -214,13 +214,9 @@ def _differences(table: pd.DataFrame) -> Iterator[str]:
         yield from (f"  {sentence}" for sentence in seeds_to_show(rows))
 
 
-def _law_columns(fit: "LawFit") -> list[str]:
-    return [fit.table.names[c] for c in fit.law.columns]
-
-
 def _law(fit: "LawFit", missed: pd.DataFrame) -> Iterator[str]:
-    intervals = fit.interval()
-    yield f"law {fit.law.name}: {fit.table.names['y']} against {', '.join(_law_columns(fit))}"
+    intervals, names = fit.interval(), fit.table.names
+    yield f"law {fit.law.name}: {names['y']} against {', '.join(names[c] for c in fit.law.columns)}"
     for name, value in fit.params.items():
         interval = " [{:.3g}, {:.3g}]".format(*intervals[name]) if name in intervals else ""
         yield f"  {name} = {value:.3g}{interval}"

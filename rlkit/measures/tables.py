@@ -93,18 +93,13 @@ def first_at(x: np.ndarray, y: np.ndarray, level: float) -> float:
     return float(np.interp(level, best[part], x[part]))
 
 
-def equal_cells(points: "pd.DataFrame") -> list[list[str]]:
-    """Groups of cells whose runs (`rlkit.measures.summary.final`) ended with the same gradient, score and pass@1 to the
-    last bit, seed for seed: what tells the cells apart had no effect on them."""
+def equal_cells_sentence(points: pd.DataFrame) -> str:
+    """A caution that names cells whose runs (`rlkit.measures.summary.final`) ended with the same gradient, score and
+    pass@1 to the last bit, seed for seed: what tells the cells apart had no effect. Empty where there are none."""
     if not {"actor/grad_norm", "seed"} <= set(points):
-        return []
+        return ""
     told, found = ["seed", *(c for c in ENDING if c in points)], {}
     for cell, part in points.sort_values("seed").groupby("cell", sort=False, observed=True):
         found.setdefault(tuple(part[told].itertuples(index=False, name=None)), []).append(str(cell))
-    return [sorted(cells) for cells in found.values() if len(cells) > 1]
-
-
-def equal_cells_sentence(points: "pd.DataFrame") -> str:
-    """A caution that names the cells of `equal_cells`; empty where there are none."""
-    groups = "; ".join(", ".join(cells) for cells in equal_cells(points))
+    groups = "; ".join(", ".join(sorted(cells)) for cells in found.values() if len(cells) > 1)
     return f"Caution: the runs of these cells are identical, step for step: {groups}." if groups else ""
