@@ -41,22 +41,6 @@ class Draws(NamedTuple):
         return float(inflate * stats.t.ppf(upper, freedom) / stats.norm.ppf(upper))
 
 
-def scheme(found: Optimum, kind: str) -> tuple[str, int, float]:
-    """Kind, units and rho of the resamples that a fit asks for; a UserError where its table does not allow it."""
-    cluster, timed = found.table.cluster, found.table.order is not None
-    if kind not in ("case", "residual"):
-        raise UserError(f"resample is {kind!r}: use 'case' or 'residual'.")
-    if kind == "residual" and (cluster is not None or timed):
-        raise UserError("resample='residual' draws single residuals: leave cluster and block out.")
-    if timed:
-        noise = Autoregression(found)
-        freedom = float(np.interp(noise.rho, noise.GRID, noise.freedom))
-        return "autoregressive", max(2, round(freedom)), noise.rho
-    if cluster is not None:
-        return "cluster", int(cluster.max()) + 1, 0.0
-    return kind, len(found.table), 0.0
-
-
 class Autoregression:
     """A first-order autoregression of a fit's errors, in units of `Optimum.sizes()`.
 
@@ -147,21 +131,29 @@ def draw_values(found: Optimum, kind: str, count: int, rng: np.random.Generator)
 def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
     """Every resample starts from the known optimum that suits it best, and again from its neighbours' solutions where
     one beats its own. A UserError where they have too few distinct points."""
-    rows, losses, (kind, units, rho) = found.table, found.loss.refit(found.spread), scheme(found, kind)
+    rows, losses, units, rho = found.table, found.loss.refit(found.spread), len(found.table), 0.0
+    if kind not in ("case", "residual"):
+        raise UserError(f"resample is {kind!r}: use 'case' or 'residual'.")
+    if kind == "residual" and (rows.cluster is not None or rows.order is not None):
+        raise UserError("resample='residual' draws single residuals: leave cluster and block out.")
+    if rows.order is not None:
+        noise = Autoregression(found)
+        kind, rho = "autoregressive", noise.rho
+        units = max(2, round(float(np.interp(rho, noise.GRID, noise.freedom))))
+    elif rows.cluster is not None:
+        kind, units = "cluster", int(rows.cluster.max()) + 1
     y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
     rng, pool = generator("laws", "bootstrap", seed), _pool(found, losses)
     if kind in ("case", "cluster"):
         weights = draw_weights(rows, count, rng)
-        member = np.eye(rows.cells().max() + 1)[rows.cells()]
-        if member.shape[1] <= 400:  # at least as many distinct points as parameters
-            usable = ((weights > 0) @ member > 0).sum(axis=1) >= len(found.law.free)
+        cells = rows.cells()
+        if cells.max() <= 400:  # at least as many distinct points as parameters
+            usable = ((weights > 0) @ np.eye(cells.max() + 1)[cells] > 0).sum(axis=1) >= len(found.law.free)
     else:
         y = draw_values(found, kind, count, rng)
     others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
     solved = refit(replace(found.problem, central=False), losses, pool, found.z, y, weights, others)
-    usable &= np.isfinite(
-        solved.objective
-    )  # one that still walks has run away, and is counted in the warnings
+    usable &= np.isfinite(solved.objective)  # one that still walks has run away, and is counted
     if usable.sum() < 2:
         told = f"the {units} units leave too few distinct points. Use resample='residual' or more data"
         raise UserError(f"None of the {count} resamples could be fitted: {told}.")
