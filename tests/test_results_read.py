@@ -15,9 +15,8 @@ def study(tmp_path):
     for name in ("good", "bad"):
         folder = tmp_path / "s" / "runs" / name
         folder.mkdir(parents=True)
-        (folder / "config.yaml").write_text(
-            yaml.safe_dump({"study": "s", "seed": 0, "model": {"path": name}})
-        )
+        config = {"study": "s", "seed": 0, "model": {"path": name}}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
         (folder / "run.json").write_text(json.dumps({"status": "finished", "git": {"commit": "abc"}}))
         (folder / "metrics.jsonl").write_text(json.dumps({"step": 0, "eval/pass@1": 0.5, "loss": 1.0}) + "\n")
         rows = {"step": 0, "task_id": ["a", "b"], "data_source": "x", "sample": 0, "correct": [True, None]}
@@ -58,9 +57,8 @@ def test_a_damaged_file_of_one_run_spoils_no_other(study, file, content):
 def test_evaluations_without_a_column_are_left_out_with_a_warning(study, column):
     path = study / "runs" / "bad" / "evals.parquet"
     pd.read_parquet(path).drop(columns=column).to_parquet(path)
-    with pytest.warns(
-        UserWarning, match=f"bad/evals.parquet cannot be read and is left out: it has no column '{column}'"
-    ):
+    told = f"bad/evals.parquet cannot be read and is left out: it has no column '{column}'"
+    with pytest.warns(UserWarning, match=told):
         assert set(read_evals(study)["run"]) == {"good"}
 
 
