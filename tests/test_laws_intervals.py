@@ -12,7 +12,7 @@ from scipy import stats
 import rlkit
 from rlkit.errors import UserError
 from rlkit.laws import laws
-from rlkit.laws.bootstrap import draw_weights
+from rlkit.laws.intervals import draw_weights
 from rlkit.seeds import generator
 
 SIGMOID = ("R0", "A", "C_mid", "B")

@@ -10,8 +10,8 @@ import pandas as pd
 
 from rlkit.errors import UserError
 from rlkit.laws import table as tables
-from rlkit.laws.bootstrap import draw_values
 from rlkit.laws.fitting import LawFit, fit
+from rlkit.laws.intervals import draw_values
 from rlkit.laws.law import Law, resolve
 from rlkit.laws.solver import to_space
 from rlkit.seeds import generator

@@ -10,8 +10,8 @@ import pandas as pd
 from scipy import stats
 
 from rlkit.errors import UserError
-from rlkit.laws import bootstrap, intervals, report, table
-from rlkit.laws.bootstrap import Draws
+from rlkit.laws import intervals, report, table
+from rlkit.laws.intervals import Draws
 from rlkit.laws.law import Law, Space, resolve
 from rlkit.laws.optimum import Optimum, search
 from rlkit.laws.solver import Loss, make_loss, to_space
@@ -46,10 +46,10 @@ class LawFit(Optimum):
 
     @cached_property
     def resampled(self) -> Draws | None:
-        """The resamples (`bootstrap.resample`), drawn when first needed; None where none were asked for."""
+        """The resamples (`intervals.resample`), drawn when first needed; None where none were asked for."""
         if self.given is not None or not self.count:
             return self.given
-        return bootstrap.resample(self, self.kind, self.count, self.seed)
+        return intervals.resample(self, self.kind, self.count, self.seed)
 
     @property
     def draws(self) -> np.ndarray | None:

@@ -13,8 +13,8 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from rlkit.config import Section
 from rlkit.errors import UserError
-from rlkit.laws.bootstrap import refit, runaways
 from rlkit.laws.fitting import LawFit
+from rlkit.laws.intervals import refit, runaways
 from rlkit.laws.law import Law, resolve
 from rlkit.laws.optimum import check_determined
 from rlkit.laws.report import RAN_AWAY

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special, stats
 
 from rlkit.files import write_text
-from rlkit.laws.bootstrap import runaways
+from rlkit.laws.intervals import runaways
 from rlkit.laws.solver import Loss, minimise
 from rlkit.results.store import plain
 
