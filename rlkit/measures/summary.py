@@ -185,7 +185,12 @@ def write(
         missed = held_out_error(fit, points)
         record = {"fit": json.loads(fit.to_json()), "held_out": plain(missed.to_dict("records"))}
         write_text(folder / "analysis" / "law.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
-        lines += _law(fit, missed)
+        lines += [fit.summary(), ""]
+        for row in missed.to_dict("records"):
+            predicted = f"{row['prediction']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+            seen = f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
+            lines.append(f"held out {row['cell']}: predicted {predicted}, {seen}")
+        lines += [f"! {sentence}" for sentence in outside(missed.to_dict("records"))]
     lines += ["", *(f"{name:<10} {folder}/{name}" for name in ("runs", "notebooks", "figures", "analysis"))]
     text = "\n".join(lines) + "\n"
     write_text(folder / "analysis" / "summary.txt", text)
@@ -212,17 +217,3 @@ def _differences(table: pd.DataFrame) -> Iterator[str]:
             seeds = over[1] if known else "none over seeds, of which a cell has one"
             yield f"  {row['cell']:<{width}}  {row['difference']:+.3f} {over[0]}; {seeds}"
         yield from (f"  {sentence}" for sentence in seeds_to_show(rows))
-
-
-def _law(fit: "LawFit", missed: pd.DataFrame) -> Iterator[str]:
-    intervals, names = fit.interval(), fit.table.names
-    yield f"law {fit.law.name}: {names['y']} against {', '.join(names[c] for c in fit.law.columns)}"
-    for name, value in fit.params.items():
-        interval = " [{:.3g}, {:.3g}]".format(*intervals[name]) if name in intervals else ""
-        yield f"  {name} = {value:.3g}{interval}"
-    for row in missed.to_dict("records"):
-        predicted = f"{row['prediction']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
-        seen = f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
-        yield f"  held out {row['cell']}: predicted {predicted}, {seen}"
-        yield from (f"  caution: {sentence}" for sentence in outside([row]))
-    yield from (f"  caution: {warning}" for warning in fit.warnings)
