@@ -19,13 +19,9 @@ TRAIN = [
 
 @pytest.fixture
 def config() -> RunConfig:
-    return RunConfig.model_validate(
-        {
-            "data": {"train": TRAIN, "train_batch_size": 16, "train_max_samples": 60, "sft_ratio": 0.2},
-            "trainer": {"total_training_steps": 4},
-            "evaluation": {"size": 12},
-        }
-    )
+    data = {"train": TRAIN, "train_batch_size": 16, "train_max_samples": 60, "sft_ratio": 0.2}
+    content = {"data": data, "trainer": {"total_training_steps": 4}, "evaluation": {"size": 12}}
+    return RunConfig.model_validate(content)
 
 
 def in_order(config):
@@ -65,9 +61,8 @@ def test_other_libraries_and_rlkit_read_the_same_rows(config, tmp_path):
     assert list(rows.tasks(tmp_path / "test.parquet")) == held_out(config)
     loaded = datasets.Dataset.from_parquet(str(tmp_path / "train.parquet"), cache_dir=str(tmp_path)).to_list()  # type: ignore[union-attr]
     assert [row["prompt"] for row in loaded] == [list(t.prompt) for t in wanted]
-    assert [json.loads(row["reward_model"]["ground_truth"]) for row in loaded] == [
-        t.ground_truth for t in wanted
-    ]
+    truths = [json.loads(row["reward_model"]["ground_truth"]) for row in loaded]
+    assert truths == [t.ground_truth for t in wanted]
 
 
 def test_a_bare_reference_answer_has_the_form_that_the_prompt_asks_for():
