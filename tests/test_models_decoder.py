@@ -20,9 +20,9 @@ from rlkit.data.stream import prompt_lengths
 from rlkit.errors import UserError
 from rlkit.models import kernels
 from rlkit.models import logprobs as logprobs_module
-from rlkit.models.attention import Layout, grouped_attention, pad_right
-from rlkit.models.decoder import AdaptedLinear, Decoder
-from rlkit.models.kernels import EAGER, compiled, interleaved, kernels_for, missing_compiler, rms_norm, rotary
+from rlkit.models.attention import Layout, pad_right
+from rlkit.models.decoder import Decoder
+from rlkit.models.kernels import EAGER, compiled, kernels_for, missing_compiler
 from rlkit.models.loading import Policy, load_model, load_tokenizer, save_model
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.shapes import COMPILED_FROM
@@ -144,12 +144,6 @@ LAYOUT = Layout(
 )
 
 
-def test_grouped_attention_has_the_gradient_of_finite_differences():
-    rng = torch.Generator().manual_seed(0)
-    qkv = torch.randn(7, 4 + 2 * 2, 2, generator=rng, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: grouped_attention(x, LAYOUT, 4), qkv)
-
-
 def test_the_ragged_places_are_each_responses_prompt_and_own_tokens():
     # Packed: prompt 0 at 0-2, prompt 1 at 3; the inputs of response 0 at 4-5, of response 2 at 6.
     keys_at, prompts, (queries, keys, *longest) = LAYOUT.ragged
@@ -198,58 +192,11 @@ def test_an_architecture_that_is_not_computed_is_refused_by_name():
         Decoder(MistralForCausalLM(config))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_rotary_of_interleaved_channels_is_the_half_split_form(dtype):
-    x = torch.randn(5, 3, 8, dtype=torch.float64)
-    angles = torch.randn(5, 4, dtype=torch.float64)
-    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
-    a, b = x[:, :2].chunk(2, -1)
-    want = torch.cat((torch.cat((a * cos - b * sin, b * cos + a * sin), -1), x[:, 2:]), 1)
-    given, turn = interleaved(x, 8, -1).to(dtype), torch.polar(torch.ones_like(angles), angles)
-    turned = rotary(given, turn, 2)
-    assert (turned.double() - interleaved(want, 8, -1)).abs().max() < (
-        1e-12 if dtype == torch.float64 else 0.03
-    )
-    with torch.no_grad():  # without a gradient in place, to the same bits
-        assert rotary(given, turn, 2) is given and torch.equal(given, turned)
-
-
-def test_rms_norm_has_the_values_and_gradients_of_torchs_own():
-    x, weight, grad = (
-        torch.randn(4, 3, 6).double().requires_grad_(),
-        torch.rand(6).double().requires_grad_(),
-        3.0,
-    )
-    ours = rms_norm((weight, 1e-6), x, torch.float64)
-    theirs = torch.nn.functional.rms_norm(x, (6,), weight, 1e-6)
-    torch.testing.assert_close(ours, theirs)
-    for mine, own in zip(
-        *(torch.autograd.grad((y**grad).sum(), (x, weight)) for y in (ours, theirs)), strict=True
-    ):
-        torch.testing.assert_close(mine, own)
-
-
-@pytest.mark.parametrize("outputs", [9, 4])  # more and fewer than the inputs
-def test_the_gradient_of_an_adapted_product_is_that_of_its_parts(outputs):
-    torch.manual_seed(0)
-    x, down, up = (torch.randn(*s, dtype=torch.float64) for s in ((5, 6), (2, 6), (outputs, 2)))
-    weight, bias = torch.randn(outputs, 6, dtype=torch.float64), torch.randn(outputs, dtype=torch.float64)
-    wanted = [t.requires_grad_() for t in (x, down, up)]
-    grad = torch.randn(5, outputs, dtype=torch.float64)
-    plain = x @ (weight + up @ down).t() + bias
-    ours = AdaptedLinear.apply(x, weight, bias, down, up)
-    torch.testing.assert_close(ours, plain)
-    for a, b in zip(*(torch.autograd.grad(y, wanted, grad) for y in (ours, plain)), strict=True):
-        torch.testing.assert_close(a, b)
-
-
 @NEEDS_COMPILER
-@pytest.mark.parametrize(("family", "dtype", "checkpointing"), [
-    ("qwen2", "float32", True), ("qwen3", "bfloat16", False),
-])  # fmt: skip
-def test_compiled_kernels_compute_what_the_eager_ones_do(monkeypatch, family, dtype, checkpointing):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_compiled_kernels_compute_what_the_eager_ones_do(monkeypatch, dtype):
     monkeypatch.setattr(logprobs_module, "CHUNK", 8 * tiny.VOCAB)  # in chunks too
-    model, batch = tiny.model(family), tiny.batch([1, 9, 2, 7, 3, 9, 8, 1])
+    model, batch = tiny.model("qwen3"), tiny.batch([1, 9, 2, 7, 3, 9, 8, 1])
 
     def computed(decoder: Decoder, rows: Rows) -> torch.Tensor:
         """Log-probs, entropies and the gradient."""
@@ -265,7 +212,7 @@ def test_compiled_kernels_compute_what_the_eager_ones_do(monkeypatch, family, dt
         exact = computed(Decoder(model), rows)
         model.compute_dtype = getattr(torch, dtype)
         eager = computed(Decoder(model), rows)
-        ours = computed(Decoder(model, checkpointing=checkpointing, kernels=compiled()), rows)
+        ours = computed(Decoder(model, checkpointing=True, kernels=compiled()), rows)
         assert not torch.equal(ours, eager)  # another way it was
         assert (ours - exact).norm() <= 1.2 * (eager - exact).norm() + 1e-5 * exact.norm()
 

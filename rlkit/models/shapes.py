@@ -17,28 +17,26 @@ COMPILED_FROM = 400_000_000
 update took as long compiled on an H200 (0.36 and 0.34 s)."""
 
 
-def _size(layers: int, hidden: int, intermediate: int, heads: int) -> Shape:
-    return Shape(
-        layers, hidden, intermediate, heads, heads, hidden // heads, VOCABULARY, tied=True, bias=True
-    )
-
-
+SIZES = {  # layers, hidden, intermediate, heads
+    "ladder-10k": (1, 32, 64, 1),
+    "ladder-30k": (2, 32, 128, 1),
+    "ladder-50k": (2, 48, 96, 2),
+    "ladder-60k": (3, 32, 160, 1),
+    "ladder-100k": (2, 64, 192, 2),
+    "ladder-150k": (2, 80, 208, 2),
+    "ladder-200k": (3, 64, 256, 2),
+    "ladder-300k": (3, 96, 240, 3),
+    "ladder-600k": (4, 96, 384, 3),
+    "ladder-1m": (4, 128, 480, 4),
+    "ladder-3m": (5, 192, 768, 6),
+    "ladder-10m": (8, 320, 864, 10),
+    "ladder-30m": (10, 512, 1280, 8),
+    "ladder-100m": (14, 768, 2048, 12),
+    "ladder-300m": (24, 1024, 2688, 16),
+}
 LADDER = {
-    "ladder-10k": _size(1, 32, 64, 1),
-    "ladder-30k": _size(2, 32, 128, 1),
-    "ladder-50k": _size(2, 48, 96, 2),
-    "ladder-60k": _size(3, 32, 160, 1),
-    "ladder-100k": _size(2, 64, 192, 2),
-    "ladder-150k": _size(2, 80, 208, 2),
-    "ladder-200k": _size(3, 64, 256, 2),
-    "ladder-300k": _size(3, 96, 240, 3),
-    "ladder-600k": _size(4, 96, 384, 3),
-    "ladder-1m": _size(4, 128, 480, 4),
-    "ladder-3m": _size(5, 192, 768, 6),
-    "ladder-10m": _size(8, 320, 864, 10),
-    "ladder-30m": _size(10, 512, 1280, 8),
-    "ladder-100m": _size(14, 768, 2048, 12),
-    "ladder-300m": _size(24, 1024, 2688, 16),
+    name: Shape(layers, hidden, wide, heads, heads, hidden // heads, VOCABULARY, tied=True, bias=True)
+    for name, (layers, hidden, wide, heads) in SIZES.items()
 }
 
 
