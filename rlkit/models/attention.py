@@ -203,13 +203,9 @@ def grouped_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     over its group inside the products, so that nothing is copied per sample.
     """
     (group, prompts_at, responses_at), (prompt_bias, bias) = layout.tiles, layout.biases
-    kv, d, (p, s), t = (
-        (qkv.shape[1] - heads) // 2,
-        qkv.shape[-1],
-        layout.prompt_mask.shape,
-        layout.inner.shape[1],
-    )
-    g, (prompts, responses) = heads // kv, qkv.tensor_split([layout.prompt_tokens])
+    (p, s), t, d, n = layout.prompt_mask.shape, layout.inner.shape[1], qkv.shape[-1], layout.prompt_tokens
+    kv, (prompts, responses) = (qkv.shape[1] - heads) // 2, qkv.split((n, len(qkv) - n))
+    g = heads // kv
     q, k, v = scatter(prompts, prompts_at, p * s).view(p, s, -1, d).split((heads, kv, kv), 2)
     q = q.reshape(p, s, kv, g, d).permute(0, 2, 3, 1, 4).reshape(p, kv, g * s, d)
     prompt_k, prompt_v = k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()  # (P, K, S, D)
