@@ -11,7 +11,7 @@ from pydantic import Field
 from rlkit.domains import Source, judge, scorer, sources
 from rlkit.domains.answers import FONT, TOLERANCE, choice_letter, given
 from rlkit.domains.grading import Grading
-from rlkit.domains.math.typography import from_unicode
+from rlkit.domains.math.forms import from_unicode
 from rlkit.domains.table import clean, figure
 from rlkit.errors import UserError
 from rlkit.seeds import generator

@@ -1,18 +1,27 @@
 """Whether an answer is the truth: both are read into the same few forms (a number with its unit, words, a group of
-parts, a relation) and compared part by part; an order matters where the notation says so."""
+parts, a relation, a set of real numbers) and compared part by part; an order matters where the notation says so."""
 
 import re
-from itertools import product
+from itertools import pairwise, product
+from typing import NamedTuple
 
 from rlkit.domains.answers import choice_letter
-from rlkit.domains.math import units, values
-from rlkit.domains.math.forms import TURNED, Form, Group, Relation, is_name, read_forms, real_set
-from rlkit.domains.math.parse import is_expression, start_work
-from rlkit.domains.math.typography import normalize, squeeze
-from rlkit.domains.math.units import Amount
+from rlkit.domains.math.forms import (
+    IN_FONT,
+    RELATIONS,
+    Form,
+    Group,
+    Relation,
+    is_name,
+    normalize,
+    read_forms,
+    squeeze,
+)
+from rlkit.domains.math.parse import is_expression, split, start_work
+from rlkit.domains.math.units import Amount, same_amount, split_unit
+from rlkit.domains.math.values import number, ratio_sign, same_expression
 
 _LONGEST, _MOST_ITEMS = 2000, 200  # characters of an answer that is read; parts of a list
-_TEXT = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -38,18 +47,18 @@ def approximately(answer: str, truth: str, tolerance: float) -> bool:
     theirs = [form for form in read_forms(normalize(truth)) if isinstance(form, Amount)]
     try:
         ours = [form for form in read_forms(normalize(answer)) if isinstance(form, Amount)]
-        return any(units.approximately(a, b, tolerance) for a, b in product(ours, theirs))
+        return any(same_amount(a, b, tolerance) for a, b in product(ours, theirs))
     except _BROKEN:
         return False
 
 
 def _same(a: str, b: str) -> bool:
     """Whether two normalised answers are the same by any way that they can be read."""
-    if squeeze(a) == squeeze(b) or squeeze(_TEXT.sub(r"\1", a)) == squeeze(_TEXT.sub(r"\1", b)):
+    if squeeze(a) == squeeze(b) or squeeze(IN_FONT.sub(r"\1", a)) == squeeze(IN_FONT.sub(r"\1", b)):
         return True
     left, right = real_set(a), real_set(b)
-    if left and right and not (left.bare and right.bare):
-        return left.name in ("", right.name or left.name) and _matching(left.intervals, right.intervals)
+    if left and right:
+        return left.name in ("", right.name or left.name) and _same_intervals(left.intervals, right.intervals)
     return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
 
 
@@ -57,14 +66,12 @@ def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
     """Whether a reading x of a and a reading y of b agree."""
     if isinstance(x, Relation) and isinstance(y, Relation):
         return _same_relation(x, y)
-    if isinstance(x, Relation):
-        return _gives(x, b, truth=False)
-    if isinstance(y, Relation):
-        return _gives(y, a, truth=True)
+    if isinstance(x, Relation) or isinstance(y, Relation):
+        return _gives(x, b, truth=False) if isinstance(x, Relation) else _gives(y, a, truth=True)
     if isinstance(x, Group) or isinstance(y, Group):
         return isinstance(x, Group) and isinstance(y, Group) and _same_group(x, y)
     if isinstance(x, Amount) and isinstance(y, Amount):
-        return units.same_amount(x, y)
+        return same_amount(x, y)
     return _spoken(x, a) == _spoken(y, b)
 
 
@@ -79,8 +86,8 @@ def _matching(a: list[str], b: list[str]) -> bool:
     """Whether each part of one list is a part of the other, each used once."""
     if len(a) != len(b) or len(a) > _MOST_ITEMS:
         return False
-    if None not in map(values.number, a + b):  # numbers in order: 200 need 200 comparisons
-        return _pairwise(sorted(a, key=values.number), sorted(b, key=values.number))
+    if None not in map(number, a + b):  # numbers in order: 200 need 200 comparisons
+        return _pairwise(sorted(a, key=number), sorted(b, key=number))
     left = list(b)
     for part in a:
         found = next((i for i, other in enumerate(left) if _same(part, other)), None)
@@ -106,33 +113,15 @@ def _same_group(a: Group, b: Group) -> bool:
     if "\\ldots" in a.parts or "\\ldots" in b.parts:
         return len(kinds) == 1 and _pairwise(a.parts, b.parts)
     if kinds == {":"}:
-        (first, *ours), (other, *theirs) = a.parts, b.parts
-        pairs = list(zip(ours, theirs, strict=False))
-        return len(ours) == len(theirs) and all(
-            values.same_expression(f"({x})/({first})", f"({y})/({other})") for x, y in pairs
-        )
-    if kinds == {""}:
-        x, y = _values_by_name(a.parts), _values_by_name(b.parts)
-        if x and y and (x is a.parts) != (y is b.parts):
-            return _pairwise(x, y)  # a=1, b=2 is 1, 2
+        ours, theirs = ([f"({part})/({group.parts[0]})" for part in group.parts] for group in (a, b))
+        return len(ours) == len(theirs) and all(map(same_expression, ours, theirs))
     if kinds <= {"cup", ""}:
         return _matching(a.parts, b.parts)
-    if kinds <= {"{}", ""}:
+    if "{}" in kinds <= {"{}", "", "named"}:
         return _same_members(a.parts, b.parts)
-    if kinds == {"", "()"}:
-        return _pairwise(*(_values_by_name(g.parts) if g.brackets == "" else g.parts for g in (a, b)))
-    return len(kinds) == 1 and _pairwise(a.parts, b.parts)
-
-
-def _values_by_name(parts: list[str]) -> list[str]:
-    """`y=3, x=2` as the values of x, y; a list without names as it is; nothing for a mixture of both."""
-    relations = [form for part in parts for form in read_forms(part) if isinstance(form, Relation)]
-    if not relations:
-        return parts
-    named = {
-        r.operands[0]: r.operands[1] for r in relations if r.operators == ["="] and is_name(r.operands[0])
-    }
-    return [named[name] for name in sorted(named)] if len(named) == len(relations) == len(parts) else []
+    if kinds == {"", "()"} and any("=" in part for part in a.parts + b.parts):
+        return False
+    return (len(kinds) == 1 or kinds <= {"", "()", "named"}) and _pairwise(a.parts, b.parts)
 
 
 def _gives(relation: Relation, other: str, truth: bool) -> bool:
@@ -143,7 +132,7 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
         return False
     turned = is_name(relation.operands[-1]) and not is_name(relation.operands[0])  # 5 = x
     name, *said = relation.operands[::-1] if turned else relation.operands
-    unknown = values.number(other) is not None and values.number(name) is None
+    unknown = number(other) is not None and number(name) is None
     unknown = unknown and not (re.search(r"\d|^-|\\sqrt|!", name) and is_expression(name))  # m+n, not 2x
     if not is_name(name) and name != "e" and (truth or not unknown):
         said = relation.operands
@@ -153,14 +142,120 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
 
 
 def _same_relation(a: Relation, b: Relation) -> bool:
-    turned = Relation(b.operands[::-1], [TURNED.get(o, o) for o in b.operators[::-1]])
+    turned = Relation(b.operands[::-1], [_TURNED.get(o, o) for o in b.operators[::-1]])
     if any(a.operators == r.operators and _pairwise(a.operands, r.operands) for r in (b, turned)):
         return True
     if len(a.operators) != 1 or len(b.operators) != 1:
         return False
-    sign = values.ratio_sign(*(f"({r.operands[0]})-({r.operands[1]})" for r in (a, b)))
-    operator = a.operators[0] if sign > 0 else TURNED.get(a.operators[0], a.operators[0])
+    sign = ratio_sign(*(f"({r.operands[0]})-({r.operands[1]})" for r in (a, b)))
+    operator = a.operators[0] if sign > 0 else _TURNED.get(a.operators[0], a.operators[0])
     return sign != 0 and operator == b.operators[0]
+
+
+# Sets of real numbers as intervals: inequalities, points left out, words.
+
+_TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
+_VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_[A-Za-z0-9])?")
+_BUILDER = re.compile(
+    r"\\\{\s*(?P<name>\\?[A-Za-z]+)\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:|,)\s*(?P<condition>.+)\\\}"
+)
+_ALL = re.compile(
+    r"(?:\\?[A-Za-z]\s*(?:\\in|=|is|can be)\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
+    r"(?:reals|real (?:numbers?|values?|line))(?: of \\?[A-Za-z])?"
+)
+_WITHOUT = re.compile(
+    r"(?P<all>.+?)\s*(?:\\(?:setminus|smallsetminus|backslash)(?![A-Za-z])|-(?=\s*\\\{)|except(?: for)?|other than)\s*"
+    r"(?P<points>[^<>]+)"
+)
+_MOST = 60  # intervals of a set
+
+
+class Interval(NamedTuple):
+    low: str
+    high: str
+    brackets: str
+
+
+class RealSet(NamedTuple):
+    """Intervals, and the variable of its conditions, if it has one."""
+
+    intervals: list[Interval]
+    name: str = ""
+
+
+def real_set(text: str) -> RealSet | None:
+    """The set that a normalised answer is; None for anything else."""
+    text = text.strip(" .")
+    if match := _BUILDER.fullmatch(text):
+        found = real_set(match["condition"])
+        return RealSet(found.intervals) if found and found.name == match["name"] else None
+    parts, signs = split(text, {"\\or", "\\cup"})
+    if signs:
+        sets = [found for part in parts[:_MOST] if (found := real_set(part))]
+        names = {found.name for found in sets}
+        intervals = [interval for found in sets for interval in found.intervals]
+        return RealSet(intervals, names.pop()) if len(sets) == len(parts) and len(names) == 1 else None
+    plain = re.sub(r"\s+", " ", IN_FONT.sub(r" \1 ", text)).strip()
+    without = _WITHOUT.fullmatch(plain)
+    head = re.sub(r"\\mathbb ?\{R\}", "reals", without["all"] if without else plain)
+    if _ALL.fullmatch(head.strip(" ,").casefold()):
+        return _without(re.sub(r"\\[{}]|\\?[A-Za-z]\s*(?:=|\\ne)", " ", without["points"]) if without else "")
+    operands, operators = split(text, RELATIONS)
+    if operators in (["\\in"], ["\\ne"]) and _VARIABLE.fullmatch(operands[0]):
+        found = real_set(operands[1]) if operators == ["\\in"] else _without(operands[1])
+        return RealSet(found.intervals, operands[0]) if found else None
+    return _bounds(operands, operators) if operators else _interval(text)
+
+
+def _same_intervals(a: list[Interval], b: list[Interval]) -> bool:
+    if len(a) != len(b):
+        return False
+    a, b = (sorted(intervals, key=lambda interval: number(interval.low)) for intervals in (a, b))
+    return all(
+        x.brackets == y.brackets and _same(x.low, y.low) and _same(x.high, y.high) for x, y in zip(a, b)
+    )
+
+
+def _without(points: str) -> RealSet | None:
+    """All numbers but some."""
+    left_out = [part for part in split(points, {",", ";", "\\and"})[0] if part]
+    if len(left_out) > _MOST or any(number(point) is None for point in left_out):
+        return None
+    ends = ["-\\infty", *sorted(left_out, key=number), "\\infty"]
+    return RealSet([Interval(low, high, "()") for low, high in pairwise(ends)])
+
+
+def _bounds(operands: list[str], operators: list[str]) -> RealSet | None:
+    """The set of `x < 3`, `1 \\le x < 3`."""
+    if all(operator in (">", "\\ge") for operator in operators):
+        operands, operators = operands[::-1], [_TURNED[operator] for operator in operators[::-1]]
+    if len(operators) > 2 or not all(operator in ("<", "\\le") for operator in operators):
+        return None
+    if len(operators) == 1:
+        below = number(operands[0]) is None
+        operands = ["-\\infty", *operands] if below else [*operands, "\\infty"]
+        operators = ["<", *operators] if below else [*operators, "<"]
+    low, name, high = operands
+    brackets = ("[" if operators[0] == "\\le" else "(") + ("]" if operators[1] == "\\le" else ")")
+    return (
+        RealSet([Interval(low, high, brackets)], name)
+        if _VARIABLE.fullmatch(name) and _ordered(low, high)
+        else None
+    )
+
+
+def _interval(text: str) -> RealSet | None:
+    """The set of `(1, 2]` and `]1, 2]`; (3, 2) is a point."""
+    ends = split(text[1:-1], {",", ";"})[0]
+    if len(ends) != 2 or not re.fullmatch(r"[\[(\]].+[\])\[]", text) or not _ordered(*ends):
+        return None
+    brackets = ("[" if text[0] == "[" else "(") + ("]" if text[-1] == "]" else ")")
+    return RealSet([Interval(*ends, brackets)])
+
+
+def _ordered(low: str, high: str) -> bool:
+    ends = number(low), number(high)
+    return None not in ends and ends[0] < ends[1]
 
 
 # An option's letter with its value.
@@ -209,7 +304,7 @@ def _same_qualified(a: str, b: str) -> bool:
         return False
     if (x, y) != (a, b) and _same(x, y):
         return True
-    if units.split_unit(x).unit or units.split_unit(y).unit:
+    if split_unit(x).unit or split_unit(y).unit:
         return False  # 25 K is not 25 C
     ours, theirs = (_letters(text.rpartition("=")[2]) for text in (x, y))
     angles = "\\pi" in x and "\\pi" in y and len(ours) == 1

@@ -1,20 +1,148 @@
-"""Which forms an answer has: a number with its unit, words, a group of parts, a relation; a set of real numbers."""
+"""An answer's text with one spelling for each sign, and the forms that it has: a number with its unit, words, a group of
+parts, a relation."""
 
 import re
+import unicodedata
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
-from rlkit.domains.math import units, values
-from rlkit.domains.math.parse import is_wrapped, split
-from rlkit.domains.math.units import Amount
-from rlkit.domains.math.values import number
+from rlkit.domains.math.parse import FONT, OF_ONE, is_wrapped, split
+from rlkit.domains.math.units import Amount, compound, split_unit
+from rlkit.domains.math.values import same_expression
 from rlkit.domains.table import NUMBERS
+
+# Unicode, fonts, sizes, labels and blanks of LaTeX.
+
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₖ", "0123456789+-()nk")
+_RAISED = re.compile(f"[{''.join(map(chr, _SUPERSCRIPTS))}]+")
+_LOWERED = re.compile(f"[{''.join(map(chr, _SUBSCRIPTS))}]+")
+_SYMBOLS = {
+    "×": "*", "·": "*", "⋅": "*", "∙": "*", "∗": "*", "÷": "/", "⁄": "/", "∕": "/",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "±": r"\pm ", "∓": r"\mp ",
+    "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ",
+    "∞": r"\infty ", "∝": r"\propto ", "√": r"\sqrt ", "∛": r"\sqrt[3]", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
+    "∅": r"\emptyset ", "°": r"\degree ", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "→": r"\to ",
+    "∠": r"\angle ", "△": r"\triangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
+    "⟨": r"\langle ", "⟩": r"\rangle ", "。": ".", "、": ",", "£": "$", "€": "$", "¥": "$", "₹": "$",
+    "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
+}  # fmt: skip
+_COMMANDS = {
+    name: command
+    for command, names in {
+        r"\text": "textrm textbf textit mbox emph", r"\frac": "dfrac tfrac cfrac nicefrac", "/": "div",
+        r"\mathrm": "mathbf mathit mathsf operatorname boldsymbol bm bf rm unit", r"\ldots ": "dots dotsc cdots",
+        r"\binom": "dbinom tbinom", r"\mod ": "pmod bmod pod", r"\le ": "leq leqslant", r"\ge ": "geq geqslant",
+        r"\ne ": "neq", "<": "lt", ">": "gt", r"\{": "lbrace", r"\}": "rbrace", "[": "lbrack", "]": "rbrack",
+        "(": "lparen", ")": "rparen", "|": "lvert rvert vert mid", "*": "ast cdot times",
+        r"\emptyset ": "varnothing", r"\and ": "land wedge", r"\or ": "lor vee", r"\$": "textdollar",
+        r"\epsilon ": "varepsilon", r"\phi ": "varphi",
+        " ": "left right middle big bigl bigr Big Bigl Bigr bigg Bigg displaystyle textstyle large Large LARGE huge "
+        "underline quad qquad",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+_LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
+    r"(?:\\(?:text|mathrm)\s*\{(?![^{}]{0,60}(?:\bnot?\b|n't|than|least|most|except))"
+    r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
+    r"|[=:](?!=)|\\(?:approx|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
+)
+_SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+           "trillion": 10**12}  # fmt: skip
+_CONJUNCTION = r"(?<![\\\w]){0}(?!\w)|\\(?:text|mathrm)\s*\{{\s*,?\s*{0}\s*,?\s*\}}"
+_REWRITES = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (rf"^\s*{_LABEL}\s*(?=\S)", ""),
+        (r"^\s*(?:\\text\s*\{\s*(?:[Nn]egative|[Mm]inus)\s*\}|(?:[Nn]egative|[Mm]inus)(?=\s))\s*(?=[\d.\\])", "-"),
+        (rf"{FONT}\{{({'|'.join(OF_ONE.split())}|max|min|gcd|lcm)\}}", r"\\\1 "),
+        (r"(?<=\S)\s*\(\s*\\approx\s*([\d.]+(?:\\?%)?)\s*\)\s*$", r" \\approx \1"),
+        (r"^\s*<([^<>]*,[^<>]*)>\s*$", r"\\langle \1\\rangle "),
+        (r"\\(?:text|mathrm)\s*\{\s*(?:\\?\$|USD)\s*\}|\\\$|\bUSD\b", "$"),
+        (r"\\(?:color|textcolor|colorbox)\s*(?:\[[^\]]{0,20}\])?\s*\{[^{}]{0,40}\}", " "),
+        (r"(?<![.\d])\.\.\.(?!\.)", r"\\ldots "),
+        (r"\\(?:text|mathrm)\s*\{\s*\(?mod\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r" \\mod "),
+        (r"\(?\s*\\mod[\s{]*([^(){}=,]*[^(){}=,\s.])[\s}).]*$", r" \\mod \1"),
+        (r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}"),
+        (r"\\text\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}", r"\\text{\1} \2 "),  # 2\text{ hens and }3
+        (r"\\frac\s*\{\s*d\s*([A-Za-z])\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}", r"\1'"),  # dy/dx
+        (r"^\s*C\s*\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)\s*$", r"\\binom{\1}{\2}"),  # C(5,2)
+        (r"(?<=\d) ?[xX] ?(?=10 ?\^)", "*"),  # 3 x 10^8
+        (r"<=", r"\\le "), (r">=", r"\\ge "), (r"(?<![\d)}])!=", r"\\ne "), (r"\*\*", "^"),
+        (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\(?:circ|degree)(?![A-Za-z])", r"\\degree "),
+        (r"(?<=\d)\{,\}(?=\d{3})|(?<=\d),?\\!(?=\d{3}(?!\d))|(?<=\d)\\[,;: ](?=\d{3}(?!\d))", ","),  # thousands
+        (r"(?<!\\)\\[,;:! ]|(?<!\\)~", " "),
+        (rf"(?<=\d)\s*(\\text\s*\{{\s*)?({'|'.join(_SCALES)})s?\b", lambda m: f"*{_SCALES[m[2]]}{m[1] or ''}"),
+        (rf"{FONT}\{{\s*\}}", " "),
+        (_CONJUNCTION.format("(?:and|AND)"), r" \\and "),
+        (_CONJUNCTION.format("(?:or|OR)"), r" \\or "),
+    )
+]  # fmt: skip
+_MATH_MODE = re.compile(r"\s*(?:\$\$?(.*?)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\])\s*\.?\s*", re.DOTALL)
+
+
+def _latex(char: str) -> str:
+    """A Unicode character as LaTeX or ASCII; "" for one without width."""
+    if char in _SYMBOLS or unicodedata.category(char) == "Cf" or "\ufe00" <= char <= "\ufe0f":
+        return _SYMBOLS.get(char, "")
+    plain = unicodedata.normalize("NFKC", char)
+    if "⁄" in plain:
+        return rf"\frac{{{plain.replace('⁄', '}{')}}}"
+    if match := re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(plain[:1], "")):
+        return f"\\{match[2].lower() if match[1] == 'SMALL' else match[2].capitalize()} "
+    return _SYMBOLS.get(plain, plain)
+
+
+def from_unicode(text: str) -> str:
+    """Unicode mathematics as LaTeX and ASCII."""
+    if text.isascii():
+        return text
+    text = _RAISED.sub(lambda m: "^{" + m[0].translate(_SUPERSCRIPTS) + "}", text)
+    text = _LOWERED.sub(lambda m: "_{" + m[0].translate(_SUBSCRIPTS) + "}", text)
+    text = re.sub(r"√\s*([0-9]+(?:\.[0-9]+)?)", r"\\sqrt{\1}", text)
+    text = re.sub("((?:[0-9]\u0305)+)", lambda m: rf"\overline{{{m[0].replace(chr(0x305), '')}}}", text)
+    return "".join(map(_latex, text))
+
+
+def normalize(text: str) -> str:
+    """An answer with one spelling for each sign, and without dollars, sizes of brackets and labels."""
+    text = from_unicode(text)
+    pairs = not any(len(run) % 2 for run in re.findall(r"\\+", text))
+    if pairs and re.search(r"\\\\(?:[A-Za-z]{2}|[{}%|$,;!])", text):  # it was escaped twice
+        text = text.replace("\\\\", "\\")
+    text = re.sub(r"\s+", " ", text).strip()
+    if match := _MATH_MODE.fullmatch(text):
+        text = next(g for g in match.groups() if g is not None)
+    text = re.sub(r"\\(?:left|right|middle)\s*\.(?!\d)", "", text)
+    text = re.sub(r"\\([A-Za-z]+)\*?", lambda m: _COMMANDS.get(m[1], m[0]), text)
+    for pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text)
+    exact, _, decimal = text.rpartition("\\approx")
+    if re.search(r"\\sqrt|\\frac|\\pi|\^|/", exact) and re.fullmatch(r"\s*-?[\d.]+\s*(?:\\?%)?\s*", decimal):
+        text = exact  # the decimal was for the reader
+    text = re.sub(r"\s+", " ", text.replace("$", " ") if text.count("$") > 1 else text).strip()
+    text = re.sub(r"(?<!\.)[.,;:]$", "", re.sub(r"(?: ?\\\\)+$", "", text)).strip()
+    if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
+        text = text.replace(" ", "")
+    for _ in range(3):
+        if text.startswith("{") and is_wrapped(text):
+            text = text[1:-1].strip()
+    return text
+
+
+def squeeze(text: str) -> str:
+    """Without what means nothing: blanks that are not between two digits or letters, braces around one character."""
+    text = re.sub(r"(?<=[\^_])\s*\{\s*(\w)\s*\}", r"\1", text)
+    text = re.sub(r"(?<=[A-Za-z0-9.]) (?=[A-Za-z0-9.])", "\0", text)
+    return text.replace(" ", "").replace("\0", " ")
+
+
+# Forms.
 
 
 class Group(NamedTuple):
-    """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "cup" for a union, ":" for a ratio, and "matrix" and
-    "determinant", whose parts are rows such as (1,2)."""
+    """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "named" for one such as `y=1, x=2`, sorted, "cup" for a
+    union, ":" for a ratio, and "matrix", whose parts are rows such as (1,2)."""
 
     brackets: str
     parts: list[str]
@@ -31,8 +159,8 @@ Form = Amount | str | Group | Relation
 """A text is plain words in lower case, without typography."""
 
 _SEPARATORS = {",", ";", "\\and", "\\or"}
-_FONT = re.compile(r"\\(?:text|mathrm)(?![A-Za-z])\s*")
-_IN_FONT = re.compile(_FONT.pattern + r"\{([^{}]*)\}")
+RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
+IN_FONT = re.compile(FONT + r"\{([^{}]*)\}")
 _SYMBOL = (
     r"(?:m\s*)?(?:\\?[A-Za-z]+|\\(?:mathrm|text|mathcal)\s*\{[^{}]*\}"
     r"|\\(?:overline|vec|hat|bar|tilde|overrightarrow|widehat)\s*\{?\s*[A-Za-z]+\s*\}?)"
@@ -44,13 +172,13 @@ _NAME = re.compile(
     r"\s*(?:_\{[^{}]*\})?\s*(?:\\angle\s*)?\\?[A-Za-z]+|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)|\[\s*[A-Z]+\s*\]"
 )
 _ENVIRONMENT = re.compile(
-    r"(?P<open>\\det|\[|\(|\|)?\s*\\begin\s*\{(?P<name>[a-zA-Z]*matrix|array)\}\s*"
-    r"(?:\{[lcr| ]*\})?(?P<body>.*)\\end\s*\{(?P=name)\}\s*(?:\]|\)|\|)?",
+    r"(?:\[|\()?\s*\\begin\s*\{(?P<name>[pbB]?matrix|array)\}\s*(?:\{[lcr| ]*\})?(?P<body>.*)"
+    r"\\end\s*\{(?P=name)\}\s*(?:\]|\))?",
     re.DOTALL,
 )
 _BRACKETS = re.compile(r"(\\\{|\\langle(?![A-Za-z])|[(\[{])(.*?)(\\\}|\\rangle|[)\]}])", re.DOTALL)
 _THOUSANDS = re.compile(
-    r"(\$?-?\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?)(?=$|\s*(?:\\(?:text|mathrm)(?![a-z])|[A-Za-z]))"
+    r"(\$?-?\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?)(?=$|\s*(?:\\(?:text|mathrm)(?![a-z])|[A-Za-z*]))"
 )
 _TIME = re.compile(r"0*(\d{1,2}:\d{2}(?::\d{2})?)(?:([ap])\.?m\.?)?", re.IGNORECASE)
 _NOTHING = re.compile(
@@ -62,16 +190,13 @@ _SYNONYMS = {
     "does not exist": "dne", "limit does not exist": "dne", "the limit does not exist": "dne",
     "infinitely many solutions": "infinitely many", "infinite solutions": "infinitely many",
 }  # fmt: skip
-_MONTH = re.compile(
-    r"(jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|ust|t?(?:em)?ber|ober)?"
-)
 _UNKNOWNS = re.compile(r"[A-Za-z](?:\^\d)?(?: [A-Za-z](?:\^\d)?)*")
 
 
 def read_forms(text: str) -> list[Form]:
     """Every sensible reading of a normalised answer, the likeliest first; most have one."""
     text = text.strip()
-    if (match := _IN_FONT.fullmatch(text)) and re.search(r"\d|[A-Z]\s*,\s*[A-Z](?![a-z])", match[1]):
+    if (match := IN_FONT.fullmatch(text)) and re.search(r"\d|[A-Z]\s*,\s*[A-Z](?![a-z])", match[1]):
         text = match[1].strip()
     return list(_readings(text))
 
@@ -79,20 +204,18 @@ def read_forms(text: str) -> list[Form]:
 def _readings(text: str) -> Iterator[Form]:
     if "\\equiv" in text and "\\mod" in text:
         text = text.replace("\\equiv", "=")
+    text = _THOUSANDS.sub(lambda m: m[1].replace(",", ""), text, count=1)
     if match := _ENVIRONMENT.fullmatch(text):
-        yield from _environment(match)
-    elif date := _date(text):
-        yield date
+        rows = [row for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match["body"]) if row.strip()]
+        cells = [[cell.strip(" ,;.") for cell in row.split("&")] for row in rows]
+        yield Group("matrix", [f"({','.join(row)})" for row in cells])
+        if all(len(row) == 1 for row in cells) and len(cells) > 1:
+            yield Group("()", [row[0] for row in cells])  # a column vector as a point
     elif "\\pm" in text or "\\mp" in text:
-        first, second = (
-            re.sub(r"\\(pm|mp)(?![A-Za-z])", lambda m, up=up: "+" if m[1] == up else "-", text)
-            for up in ("pm", "mp")
-        )
-        yield Group("{}", [part.strip().removeprefix("+").strip() for part in (first, second)])
-    elif whole := units.compound(text := _THOUSANDS.sub(lambda m: m[1].replace(",", ""), text, count=1)):
-        yield whole
+        plus, minus = (text.replace("\\pm", s).replace("\\mp", t) for s, t in ("+-", "-+"))
+        yield Group("{}", [part.strip().removeprefix("+").strip() for part in (plus, minus)])
     elif len(parts := _list(text)) > 1:
-        yield Group("", parts)
+        yield compound(text) or _named(parts) or Group("", parts)
     elif len(parts := split(text, {"\\cup"})[0]) > 1:
         yield Group("cup", parts)
     elif len((found := split(text, RELATIONS))[0]) > 1:
@@ -104,26 +227,6 @@ def _readings(text: str) -> Iterator[Form]:
         yield from _single(text)
 
 
-def _environment(match: re.Match[str]) -> Iterator[Form]:
-    rows = [row for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match["body"]) if row.strip()]
-    cells = [[cell.strip(" ,;.") for cell in row.split("&")] for row in rows]
-    kind = "determinant" if match["name"] == "vmatrix" or match["open"] in ("|", "\\det") else "matrix"
-    yield Group(kind, [f"({','.join(row)})" for row in cells])
-    if kind == "matrix" and all(len(row) == 1 for row in cells) and len(cells) > 1:
-        yield Group("()", [row[0] for row in cells])  # a column vector as a point
-
-
-def _date(text: str) -> str | None:
-    """`5th of May 2020` as `2020 5 may`; None without a month in letters and a day or year."""
-    if len(text) > 60 or not re.search(r"\d", text):
-        return None
-    words = re.findall(r"[a-z]+|\d+", _FONT.sub("", text).casefold())
-    words = [month[1] if (month := _MONTH.fullmatch(word)) else word for word in words]
-    found = [word for word in words if word not in ("of", "the", "st", "nd", "rd", "th")]
-    dated = sum(map(str.isdecimal, found)) == len(found) - 1 < 3 and any(map(_MONTH.fullmatch, found))
-    return " ".join(sorted(found)) if dated and re.fullmatch(r"[\w\s,.{}\\]*", text) else None
-
-
 def _list(text: str) -> list[str]:
     """The parts of a bare list: at commas, semicolons, "and", "or"."""
     parts, found = split(text, _SEPARATORS)
@@ -133,16 +236,27 @@ def _list(text: str) -> list[str]:
     return [part for part in parts if part] if found else [text]
 
 
+def _named(parts: list[str]) -> Group | None:
+    """`y=3, x=2` sorted by the names; None where a part has no name of its own."""
+    found = [split(part, RELATIONS) for part in parts]
+    named = {
+        operands[0]: part for part, (operands, signs) in zip(parts, found, strict=True) if signs == ["="]
+    }
+    if len(named) < len(parts) or not all(map(is_name, named)):
+        return None
+    return Group("named", [named[name] for name in sorted(named)])
+
+
 def _bracketed(text: str) -> Group | None:
     """(a, b), [a, b), \\{a, b\\}, \\langle a, b\\rangle as a whole; all but a set's need a comma."""
     match = _BRACKETS.fullmatch(text)
     if match is None or not is_wrapped(text):
         return None
-    start, inner, end = match[1].removeprefix("\\"), match[2].strip(), match[3].removeprefix("\\")
-    brackets = {"langle": "("}.get(start, start) + {"rangle": ")"}.get(end, end)
+    inner = match[2].strip()
     parts = [part for part in _list(inner) if part]
     if ("|" in inner) if match[1] == "\\{" else len(parts) < 2:
         return None  # a set described by a condition; an expression in brackets
+    brackets = (match[1] + match[3]).replace("\\langle", "(").replace("\\rangle", ")").replace("\\", "")
     if brackets == "[]" and all(part.startswith("[") and part.endswith("]") for part in parts):
         return Group("matrix", [f"({part[1:-1]})" for part in parts])
     return Group(brackets, parts)
@@ -150,38 +264,36 @@ def _bracketed(text: str) -> Group | None:
 
 def _single(text: str) -> Iterator[Form]:
     """Readings of what has no parts."""
-    plain = _FONT.sub("", text)
-    if match := _TIME.fullmatch(re.sub(r"[{}~\s]", "", plain)):  # without a.m. or p.m. it is either
+    if match := _TIME.fullmatch(re.sub(rf"{FONT}|[{{}}~\s]", "", text)):  # without a.m. or p.m. it is either
         yield from (f"{match[1]} {half}m" for half in (match[2] or "ap").lower())
-        return
-    if text == "\\emptyset":
-        yield Group("{}", [])
         return
     if len(parts := split(text, {":"})[0]) > 1 and all(parts):
         yield Group(":", parts)
         ratio = f"({parts[0]})/({parts[1]})"
-        if len(parts) == 2 and not values.same_expression(ratio, rf"\lfloor {ratio} \rfloor"):
+        if len(parts) == 2 and not same_expression(ratio, rf"\lfloor {ratio} \rfloor"):
             yield Amount(ratio)  # 2:1 is no way to write 2
         return
     words = _words(text)
     if words and (count := NUMBERS.get(words.replace(" ", "-"))) is not None:
         yield Amount(str(count))
-    if words == "infinity":
-        yield Amount("\\infty")
-    if words is not None and _NOTHING.fullmatch(words):
+    if text == "\\emptyset" or (words and _NOTHING.fullmatch(words)):
         yield Group("{}", [])
+    elif words == "infinity":
+        yield Amount("\\infty")
     if words is not None and (len(words) > 1 or not text.isalpha()):
         yield _SYNONYMS.get(words, words)
         return
-    amount = units.split_unit(text)
+    amount = compound(text) or split_unit(text)
     yield amount
     if _UNKNOWNS.fullmatch(amount.unit):  # 3 m is also 3 times m
         yield Amount(text)
+    if amount.unit in ("degree", "degrees", "deg"):
+        yield Amount(f"({amount.number})*\\pi/180", "rad")
 
 
 def _words(text: str) -> str | None:
     """The plain lower-case words if the answer is text, else None."""
-    bare = _FONT.sub("", text)
+    bare = re.sub(FONT, "", text)
     marked = bare != text
     if not marked and not re.fullmatch(r"[A-Za-z](?!'+$)[A-Za-z' .-]*", text):
         return None
@@ -192,8 +304,7 @@ def _words(text: str) -> str | None:
         return None
     words = re.sub(r"[\s.,;:!?'()-]+", " ", bare).strip()
     spoken = re.search(r"[aeiouyAEIOUY]", words) and len(words.replace(" ", "")) >= 3
-    # HTT: tosses in their order
-    spoken = spoken or words.casefold() == "no" or re.fullmatch("[A-Z]{3,}", words)
+    spoken = spoken or re.fullmatch("[Nn]o|NO|[A-Z]{3,}", words)  # HTT: tosses in their order
     if not words or not (marked or spoken or len(words) == 1):
         return None
     return words.casefold() if len(words) > 1 else words
@@ -203,95 +314,3 @@ def is_name(text: str) -> bool:
     """A symbol, a function's left side or a named quantity: x, a_n, f(x), \\mathrm{Area}, \\overline{AB}, \\cos A."""
     text = text.strip()
     return len(text) < 60 and _NAME.fullmatch(text) is not None and text not in ("\\pi", "e", "i", "\\infty")
-
-
-# Sets of real numbers as intervals: inequalities, points left out, words.
-
-RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
-TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
-_VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_[A-Za-z0-9])?")
-_BUILDER = re.compile(
-    r"\\\{\s*(?P<name>\\?[A-Za-z]+)\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:|,)\s*(?P<condition>.+)\\\}"
-)
-_ALL = re.compile(
-    r"(?:\\?[A-Za-z]\s*(?:\\in|=|is|can be)\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
-    r"(?:reals|real (?:numbers?|values?|line))(?: of \\?[A-Za-z])?"
-)
-_WITHOUT = re.compile(
-    r"(?P<all>.+?)\s*(?:\\(?:setminus|smallsetminus|backslash)(?![A-Za-z])|-(?=\s*\\\{)|except(?: for)?|other than)\s*"
-    r"(?P<points>[^<>]+)"
-)
-_REALS = re.compile(r"\\mathbb ?\{R\}")
-_LONGEST, _MOST = 2000, 60  # characters of a set; intervals of it
-
-
-class RealSet(NamedTuple):
-    """A union of intervals such as (1,2]; the variable of its conditions, if it has one; whether it is written as one
-    pair of brackets, which can also be a point or a list."""
-
-    intervals: list[str]
-    name: str = ""
-    bare: bool = False
-
-
-def real_set(text: str) -> RealSet | None:
-    """The set that a normalised answer is; None for anything else."""
-    text = text.strip(" .")
-    if len(text) > _LONGEST:
-        return None
-    if match := _BUILDER.fullmatch(text):
-        found = real_set(match["condition"])
-        return RealSet(found.intervals) if found and found.name == match["name"] else None
-    parts, signs = split(text, {"\\or", "\\cup"})
-    if signs:
-        sets = [found for part in parts[:_MOST] if (found := real_set(part))]
-        names = {found.name for found in sets}
-        intervals = [interval for found in sets for interval in found.intervals]
-        return RealSet(intervals, names.pop()) if len(sets) == len(parts) and len(names) == 1 else None
-    plain = re.sub(r"\s+", " ", re.sub(r"\\(?:text|mathrm)\s*\{([^{}]*)\}", r" \1 ", text)).strip()
-    without = _WITHOUT.fullmatch(plain)
-    head = without["all"] if without else plain
-    if _REALS.fullmatch(head) or _ALL.fullmatch(_REALS.sub("reals", head).strip(" ,").casefold()):
-        return _without(re.sub(r"\\[{}]|\\?[A-Za-z]\s*(?:=|\\ne)", " ", without["points"]) if without else "")
-    return _conditions(text)
-
-
-def _without(points: str, name: str = "") -> RealSet | None:
-    """All numbers but some."""
-    left_out = [part for part in split(points, {",", ";", "\\and"})[0] if part]
-    if len(left_out) > _MOST or any(number(point) is None for point in left_out):
-        return None
-    ends = ["-\\infty", *sorted(left_out, key=number), "\\infty"]
-    return RealSet([f"({a},{b})" for a, b in pairwise(ends)], name)
-
-
-def _conditions(text: str) -> RealSet | None:
-    """Bounds of one variable, or an interval."""
-    operands, operators = split(text, RELATIONS)
-    if operators == ["\\in"] and _VARIABLE.fullmatch(operands[0]):
-        found = real_set(operands[1])
-        return RealSet(found.intervals, operands[0]) if found else None
-    if operators == ["\\ne"] and _VARIABLE.fullmatch(operands[0]):
-        return _without(operands[1], operands[0])
-    if operators and all(operator in (">", "\\ge") for operator in operators):
-        operands, operators = operands[::-1], [TURNED[operator] for operator in operators[::-1]]
-    if operators and (len(operators) > 2 or any(operator not in ("<", "\\le") for operator in operators)):
-        return None
-    if len(operators) == 1:
-        variable_first = number(operands[0]) is None
-        operands = ["-\\infty", *operands] if variable_first else [*operands, "\\infty"]
-        operators = ["<", *operators] if variable_first else [*operators, "<"]
-    if operators:
-        low, name, high = operands
-        brackets = ("[" if operators[0] == "\\le" else "(") + ("]" if operators[1] == "\\le" else ")")
-    else:
-        bounds = split(text[1:-1], {",", ";"})[0]
-        if not re.fullmatch(r"[\[(\]].+[\])\[]", text) or len(bounds) != 2:
-            return None
-        (low, high), name = bounds, ""
-        brackets = ("[" if text[0] == "[" else "(") + ("]" if text[-1] == "]" else ")")
-    ends, known = [number(bound) for bound in (low, high)], not name or _VARIABLE.fullmatch(name)
-    if not known or None in ends or ends[0] >= ends[1]:
-        return None  # (3, 2) is a point
-    bare = not operators and text[0] != "]" and text[-1] != "["
-    return RealSet([f"{brackets[0]}{low},{high.removeprefix('+')}{brackets[1]}"], name, bare)

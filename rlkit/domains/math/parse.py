@@ -44,23 +44,10 @@ def take_steps(count: int = 1) -> None:
     _left.set(left)
 
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
-_RATIONAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
-_FRACTION = re.compile(r"\A([+-]?)\\[dt]?frac\s*\{([0-9]+)\}\s*\{([0-9]+)\}\Z")
-
-
-def rational(text: str) -> int | Fraction | None:
-    """The value of a whole number, a decimal, a/b or \\frac{a}{b}; None for anything else."""
-    if len(text) > _LONGEST_NUMBER:
-        return None
-    if _WHOLE.fullmatch(text):
-        return int(text)
-    text = _FRACTION.sub(r"\1\2/\3", text)
-    return Fraction(text.rstrip(".")) if _RATIONAL.fullmatch(text) else None
-
-
 # Structure.
 
+FONT = r"\\(?:text|mathrm)(?![A-Za-z])\s*"
+"""Pattern of the commands that stand before words of a normalised answer."""
 _PIECE = re.compile(r"\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
 _OPEN = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
 _CLOSE = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
@@ -98,28 +85,28 @@ def is_wrapped(text: str) -> bool:
 # Expressions.
 
 OF_ONE = "sin cos tan cot sec csc asin acos atan sinh cosh tanh log ln log10 exp floor ceil abs"
-_OF_SEVERAL = "gcd lcm max min"
-_GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau upsilon phi chi "
-    "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar"
-)
-_FUNCTIONS, _LETTERS = {*OF_ONE.split(), *_OF_SEVERAL.split()}, set(_GREEK.split())
+_OF_SEVERAL = {"gcd", "lcm", "max", "min"}
+_FUNCTIONS = {*OF_ONE.split(), *_OF_SEVERAL}
 _ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "tg": "tan", "ctg": "cot", "lg": "log10",
             "infinity": "infty", "inf": "infty"}  # fmt: skip
-_INVERSES = {"sin": "asin", "cos": "acos", "tan": "atan"}
-_ACCENTS = {"vec", "hat", "overline"}
-_STARTS = {"frac", "sqrt", "cbrt", "binom", "lfloor", "lceil", "{", "(", "[", "mathrm", "pi", "infty"}
-_STARTS |= _ACCENTS | _LETTERS | _FUNCTIONS | _ALIASES.keys()
+_STARTS = {"frac", "sqrt", "cbrt", "binom", "lfloor", "lceil", "{", "(", "[", "pi", "infty"}
+_STARTS |= _FUNCTIONS | _ALIASES.keys()
 _CLOSING = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "{": "}"}
+_GREEK = (
+    "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|omicron|rho|sigma|tau|upsilon|phi|chi"
+    "|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|ell|hbar"
+)
 _TOKEN = re.compile(
     r"\s*(?:"
     r"(?P<periodic>\d{0,99}\.\d{0,99}(?:(?:\\overline|\\bar|\\dot)\s*\{?\s*\d{1,99}\s*\}?(?:\s*\\dot\s*\{?\d\}?)?"
-    r"|\(\d{1,99}\))|\d{0,99}\.\d{3,99}(?:\.\.\.|\\ldots))"
+    r"|\(\d{1,99}\)))"
     r"|(?P<num>(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?\.\d+|\d{1,3}(?:,\d{3})+(?![\d,])|\d+\.?(?!\d))"
     r"(?:[eE][+-]?\d+(?![A-Za-z\d]))?)"
-    r"|(?P<name>\\[A-Za-z]+|(?:arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|cbrt|pi"
+    r"|(?P<function>(?:arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|cbrt|pi"
     r"|infinity|infty|inf|floor|ceil|abs|gcd|lcm|max|min)(?![a-z]))"
-    r"|(?P<letter>[A-Za-z]'*)|(?P<op>\\[{}|%]|\S))"
+    rf"|(?P<symbol>(?:[A-Za-z]'*|\\(?:{_GREEK})(?![A-Za-z])|\\(?:mathrm|vec|hat|overline)\s*\{{?\s*[A-Za-z]+\s*\}}?)"
+    r"(?:\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\\[A-Za-z]+|\d+|[A-Za-z]))?)"
+    r"|(?P<command>\\[A-Za-z]+)|(?P<op>\\[{}|%]|\S))"
 )
 _MIXED = re.compile(
     r"(?<![\w.^}])(\d{1,9})(?:\s*\\frac\s*\{\s*(\d{1,9})\s*\}\s*\{\s*(\d{1,9})\s*\}|\s+(\d{1,9})\s*/\s*(\d{1,9})(?!\d))"
@@ -152,13 +139,11 @@ def _number(text: str) -> Node:
 
 
 def _periodic(text: str) -> Node:
-    """0.1\\overline{6}, 0.(3), 0.\\dot{3}, 0.333…: exactly the periodic decimal."""
-    whole, _, rest = text.partition(".")
-    if match := re.match(r"(\d*)\s*[\\(]", rest.removesuffix("...").removesuffix("\\ldots")):
-        fixed, period = match[1], "".join(re.findall(r"\d+", rest[match.end() :]))
-    else:
-        raise Unreadable("an ellipsis")
-    value = Fraction(int(fixed or 0)) + Fraction(int(period), 10 ** len(period) - 1)
+    """0.1\\overline{6}, 0.(3), 0.\\dot{3}: exactly the periodic decimal."""
+    whole, _, decimals = text.partition(".")
+    fixed, marked = re.split(r"\D+", decimals, maxsplit=1)
+    period = re.sub(r"\D", "", marked)
+    value = int(fixed or 0) + Fraction(int(period), 10 ** len(period) - 1)
     return ("num", int(whole or 0) + value / 10 ** len(fixed))
 
 
@@ -171,9 +156,8 @@ class _Parser:
     """Precedence climbing (Pratt 1973); juxtaposition is multiplication."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = [(match.lastgroup or "", match[0].strip()) for match in _TOKEN.finditer(text)] + [
-            ("", "")
-        ]
+        self.tokens = [(match.lastgroup or "", match[0].strip()) for match in _TOKEN.finditer(text)]
+        self.tokens.append(("", ""))
         self.position = 0
         self.bars = 0  # open |…|
 
@@ -208,7 +192,7 @@ class _Parser:
                 node = ("fact", node) if mark == "!" else ("mul", node, _MARKS[mark])
             elif self.accept("^"):
                 node = ("pow", node, self.exponent())
-            elif floor <= _PRODUCT and (mark := self.accept("*", "/", "\\div")):
+            elif floor <= _PRODUCT and (mark := self.accept("*", "/")):
                 right = self.expression(_POWER)
                 node = _joined("mul", node, right if mark == "*" else ("inv", right))
             elif floor <= _PRODUCT and self.starts_factor():
@@ -222,7 +206,7 @@ class _Parser:
         kind, value = self.tokens[self.position]
         if kind == "num" == self.tokens[self.position - 1][0]:
             raise Unreadable("two numbers side by side")
-        plain = kind in ("num", "periodic", "letter") or value.lstrip("\\") in _STARTS
+        plain = kind in ("num", "periodic", "symbol") or value.lstrip("\\") in _STARTS
         return plain or (value == "|" and not self.bars)
 
     def exponent(self) -> Node:
@@ -232,73 +216,42 @@ class _Parser:
         node = self.atom()
         return ("pow", node, self.exponent()) if self.accept("^") else node
 
+    def inside(self, closing: str) -> Node:
+        node = self.expression()
+        self.expect(closing)
+        return node
+
     def atom(self) -> Node:
         kind, value = self.next()
-        if kind == "num":
-            return _number(value)
-        if kind == "periodic":
-            return _periodic(value)
-        if kind == "letter":
-            return self.symbol(value)
+        if kind in ("num", "periodic"):
+            return _number(value) if kind == "num" else _periodic(value)
+        if kind == "symbol":  # an unknown or a constant, with its subscript
+            return ("sym", re.sub(r"\\mathrm|[\s{}\\]", "", value))
         if value == "|":
             self.bars += 1
-            node = self.expression()
-            self.expect("|")
+            node = self.inside("|")
             self.bars -= 1
             return ("fn", "abs", node)
         if value in _CLOSING:
-            node = self.expression()
-            self.expect(_CLOSING[value])
+            node = self.inside(_CLOSING[value])
             return ("fn", value[2:], node) if value in ("\\lfloor", "\\lceil") else node
-        if kind == "name":
-            return self.named(value.lstrip("\\"))
-        raise Unreadable(f"{value!r} is not expected")
-
-    def named(self, name: str) -> Node:
-        """What a command or a function's name begins."""
+        name = value.lstrip("\\")
         name = _ALIASES.get(name, name)
         if name == "frac":
             return ("mul", self.atom(), ("inv", self.atom()))
         if name == "binom":
             return ("fn", "binom", self.atom(), self.atom())
         if name in ("sqrt", "cbrt"):
-            degree: Node = ("num", Fraction(2 if name == "sqrt" else 3))
-            if self.accept("["):
-                degree = self.expression()
-                self.expect("]")
+            degree = self.inside("]") if self.accept("[") else ("num", Fraction(2 if name == "sqrt" else 3))
             return ("pow", self.atom(), ("inv", degree))
-        if name in _FUNCTIONS:
-            return self.function(name)
         if name in ("pi", "infty"):
             return ("sym", name)
-        if name in _LETTERS:
-            return self.symbol(name)
-        if name != "mathrm" and name not in _ACCENTS:
-            raise Unreadable(f"\\{name} is not known")
-        word = self.raw()
-        if not word.isalnum():
-            raise Unreadable(f"{word!r} is not a name")
-        if name == "mathrm" and _ALIASES.get(word, word) in _FUNCTIONS:
-            return self.named(word)
-        return self.symbol(word if name == "mathrm" else f"{name} {word}")
-
-    def symbol(self, name: str) -> Node:
-        """An unknown or constant, with its subscript."""
-        return ("sym", f"{name}_{self.raw()}" if self.accept("_") else name)
-
-    def raw(self) -> str:
-        """A subscript or a word in a font, as text."""
-        text = self.next()[1]
-        if text != "{":
-            return text
-        depth, text = 1, ""
-        while depth:
-            value = self.next()[1]
-            depth += {"{": 1, "}": -1}.get(value, 0)
-            text += value if depth else ""
-        return text
+        if name not in _FUNCTIONS:
+            raise Unreadable(f"{value!r} is not expected")
+        return self.function(name)
 
     def function(self, name: str) -> Node:
+        """\\sin^2 x, \\sin^{-1} x, \\log_2 8: what follows a function's name."""
         power: Node | None = None
         base: Node | None = None
         while mark := self.accept("^", "_"):
@@ -307,8 +260,8 @@ class _Parser:
             else:
                 base = self.atom()
         arguments = self.arguments(name)
-        if power == ("neg", ("num", Fraction(1))) and name in _INVERSES:
-            name, power = _INVERSES[name], None
+        if power == ("neg", ("num", Fraction(1))) and name in ("sin", "cos", "tan"):
+            name, power = f"a{name}", None
         node: Node = ("fn", name, *arguments)
         if base is not None:
             node = ("mul", ("fn", "ln", *arguments), ("inv", ("fn", "ln", base)))
@@ -316,7 +269,7 @@ class _Parser:
 
     def arguments(self, name: str) -> list[Node]:
         """(a, b), or what follows without brackets up to the next sign or function: sin 2x cos y."""
-        if opening := self.accept("(", "[", "{", *(["\\{"] if name in _OF_SEVERAL.split() else [])):
+        if opening := self.accept("(", "[", "{", *(["\\{"] if name in _OF_SEVERAL else [])):
             found = [self.expression()]
             while self.accept(","):
                 found.append(self.expression())

@@ -4,6 +4,7 @@ The box convention is MATH's (Hendrycks et al. 2021), `####` is GSM8K's (Cobbe e
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -13,7 +14,6 @@ from pydantic import Field, field_validator
 
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import final_answer, given, side_by_side
-from rlkit.domains.math.parse import rational
 from rlkit.errors import UserError, did_you_mean
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -334,12 +334,9 @@ def _truth(value: Any) -> str:
 
 
 def same_answer(answer: str, truth: str) -> bool:
-    """Whether two final answers mean the same; whole numbers and fractions are compared at once."""
-    if answer == truth:
-        return True
-    a, b = rational(answer), rational(truth)
-    if a is not None and b is not None and (a == b or "." not in answer + truth):
-        return a == b
+    """Whether two final answers mean the same; whole numbers are compared at once."""
+    if re.fullmatch(r"[+-]?[0-9]{1,4000} [+-]?[0-9]{1,4000}", f"{answer} {truth}"):
+        return int(answer) == int(truth)
     from rlkit.domains.math.compare import equivalent  # mpmath is imported where it is needed
 
-    return equivalent(answer, truth)
+    return answer == truth or equivalent(answer, truth)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import mpmath
 
 from rlkit.domains.answers import in_percent
+from rlkit.domains.math.parse import FONT
 from rlkit.domains.math.values import number, same_expression
 
 
@@ -18,24 +19,18 @@ class Amount(NamedTuple):
     unit: str = ""
 
 
-_FONT = r"\\(?:text|mathrm|unit)(?![A-Za-z])"
-_START = re.compile(rf"{_FONT}\s*\{{|\\degree\b|\\Omega\b|\\mu\b|\\%|%")
+_START = re.compile(rf"{FONT}\{{|\\degree\b|\\Omega\b|\\mu\b|\\%|%")
 _PLAIN = re.compile(
     r"^(?P<number>.*[\d})\]])(?P<gap>\s*)(?P<unit>[A-Za-z][A-Za-z]*[A-Za-z0-9 .^/*{}()\\-]*)$", re.DOTALL
 )
 _LETTERS = frozenset("msghLlNJWVAKCFTH")  # units of one letter; only behind a number and a blank
-_ABBREVIATIONS = (
+_SHORT = set(
     "mm cm dm km kg mg ml mL nm um ft in inch inches yd mi lb lbs oz mph kph hr hrs min mins sec secs kPa MPa atm torr "
-    "mmHg bar psi cal kcal mol mmol rad deg ohm ms ns Hz kHz MHz GHz Pa kJ MJ eV keV MeV kW MW mW kWh kV mV mA kN"
-)
-_SHORT = frozenset(_ABBREVIATIONS.split())
-_GENERIC = re.compile(
-    r"(?:(?:(?:square|cubic|sq\.?|cu\.?|linear)\s+)?units?(?:\s*\^\s*\{?[23]\}?)?|(?:in\s+)?total|old|[^\x00-\x7f]+)?"
+    "mmHg bar psi cal kcal mol mmol rad deg ohm ms ns Hz kHz MHz GHz Pa kJ MJ eV keV MeV kW MW mW kWh kV mV mA kN".split()
 )
 _FUNCTIONS = ("sin", "cos", "tan", "log", "mod", "sqrt", "cbrt", "exp", "infinity")
 _ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° is no angle
-_NO_UNITS = ("e", "i", "d")  # constants in roman type
-_NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50, 5 squared, 5 tenths, 5 is wrong
+_NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50, 5 squared, 5 tenths, 5 is wrong, \mathrm{e}
     r"\b(?:or|to|not|than|but|from|until|plus|minus|vs|is|are|was)\b|%\s*\d|(?<!per)(?<!/) \d|^[(\[/] ?\d(?!/)"
     r"|^\(?(?:and|below|above|under|over|less|fewer|more|times|squared|cubed|factorial|modulo|choose|score"
     r"|per mille|lakh|crore|googol|gross|myriad|tens|fold|(?:quadr|quint|sext|sept|oct|non|dec)illions?|twice"
@@ -43,13 +38,9 @@ _NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50, 5 squared, 5 tenths
     r"|at (?:most|least)|unlikely|isn['’]t|(?:with )?(?:a )?remainder|hal(?:f|ves)|quarters?"
     r"|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|(?:thir|four|fif|six|seven|eigh|nine)teen"
     r"|(?:twen|thir|for|fif|six|seven|eigh|nine)tie|hundred|thousand|million)th)s?)\b(?!-)"
-    r"|^\(?(?:negative|inverse|reciprocal|radical|(?:in)?correct|wrong|false)\W*$"
+    r"|^\(?(?:negative|inverse|reciprocal|radical|(?:in)?correct|wrong|false)\W*$|^[eid]$"
 )
-_SCALE = re.compile(
-    r"(?P<money>\$ ?)?(?P<word>hundred|thousand|million|billion|trillion|dozen)s?\b\s*(?P<unit>.*)"
-)
-_SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9,
-           "trillion": 10**12}  # fmt: skip
+_DEGREES = re.compile(r"(?:\\degree\s*\{?\s*|(?<![A-Za-z])degrees?\s+)([cCfFK])(?:elsius|ahrenheit)?\b\}?")
 _MONEY = {"$": 1.0, "dollar": 1.0, "dollars": 1.0, "usd": 1.0, "cent": 0.01, "cents": 0.01, "¢": 0.01}
 _PERCENT = {"%", "\\%", "percent", "per cent", "percentage", "pct"}
 _UNIT_NAME = r"[A-Za-z]+(?![A-Za-z])(?:\^\(?-?[1-9]\)?|-?[1-9](?![0-9]))?"
@@ -62,51 +53,36 @@ _POWER_OF_TEN = re.compile(  # 3 * 10^8, 10^{-19}
 
 
 def split_unit(text: str) -> Amount:
-    """The number and its unit of an answer that has been normalised; `18 million dollars` is 18*10^6 dollars. The unit
-    is "%" for every percentage, and "" for words of no particular unit, such as "square units"."""
+    """The number and its unit of an answer that has been normalised. The unit is "%" for every percentage, "mod 7" for a
+    residue, "base 5" for digits in a base."""
     if residue := re.fullmatch(r"(.+?)[\s,]*\\mod (.+)", text):
         return Amount(residue[1], f"mod {residue[2]}")
     if based := re.fullmatch(r"\(?(\d+)\)?\s*_\s*\{?(\d{1,2})\}?", text):
         return Amount(based[1], f"base {based[2]}")
-    number, unit = _split_money(text) or _split_words(text)
-    if match := _SCALE.fullmatch(unit):
-        number, unit = f"({number})*{_SCALES[match['word']]}", match["money"] or match["unit"]
-    if unit.lower() in _PERCENT:
-        unit = "%"
-    return Amount(number, "" if _GENERIC.fullmatch(unit.lower()) else unit)
-
-
-def _split_money(text: str) -> tuple[str, str] | None:
-    if not (text.startswith("$") or text.endswith("$")):
-        return None
-    bare = text.strip("$ ")
-    money = re.fullmatch(r"(-?[\d.,]+)(?:\s+|\s*\\text\s*\{\s*)([A-Za-z][A-Za-z ]{2,40}?)\}?", bare)
-    return (money[1], f"$ {money[2]}") if money else (bare, "$")  # $18 per day
-
-
-def _split_words(text: str) -> tuple[str, str]:
+    if text.startswith("$") or text.endswith("$"):
+        bare = text.strip("$ ")
+        money = re.fullmatch(r"(-?[\d.,]+)(?:\s+|\s*\\text\s*\{\s*)([A-Za-z][A-Za-z ]{2,40}?)\}?", bare)
+        return Amount(money[1], f"$ {money[2]}") if money else Amount(bare, "$")  # $18 per day
     for match in _START.finditer(text):
-        number = text[: match.start()].strip()
-        if number and number.count("{") == number.count("}"):
-            unit = _clean(text[match.start() :])
-            angle = "degree" in match.group() and _ANGLE_OF.search(number)
-            return (text, "") if angle or unit in _NO_UNITS or _NO_UNIT.search(unit) else (number, unit)
+        figure, unit = text[: match.start()].strip(), _clean(text[match.start() :])
+        if figure and figure.count("{") == figure.count("}"):
+            angle = "degree" in match.group() and _ANGLE_OF.search(figure)
+            percent = unit.lower() in _PERCENT
+            return (
+                Amount(text) if angle or _NO_UNIT.search(unit) else Amount(figure, "%" if percent else unit)
+            )
     if (match := _PLAIN.match(text)) and not _NO_UNIT.search(unit := _clean(match["unit"])):
-        first = re.split(r"[\s^/*.({]", match["unit"], maxsplit=1)[0]
-        figure = match["number"].strip()
-        figure = _NUMERAL.fullmatch(figure) or _POWER_OF_TEN.fullmatch(figure)
-        letter = first in _LETTERS and match["gap"] and figure
-        word = match["gap"] and len(first) >= 3 and first not in _FUNCTIONS
-        if letter or word or first in _SHORT:
-            return match["number"].strip(), unit
-    return text, ""
+        first, figure = re.split(r"[\s^/*.({]", unit, maxsplit=1)[0], match["number"].strip()
+        letter = first in _LETTERS and (_NUMERAL.fullmatch(figure) or _POWER_OF_TEN.fullmatch(figure))
+        word = len(first) >= 3 and first not in _FUNCTIONS
+        if first in _SHORT or (match["gap"] and (letter or word)):
+            return Amount(figure, "%" if unit.lower() in _PERCENT else unit)
+    return Amount(text)
 
 
 def _clean(unit: str) -> str:
     """A unit's text without fonts and braces: `\\mathrm{cm/s^2}` is `cm/s^2`."""
-    unit = re.sub(_FONT + r"\s*", "", unit)
-    degree = re.compile(r"(?:\\degree\s*\{?\s*|(?<![A-Za-z])degrees?\s+)([cCfFK])(?:elsius|ahrenheit)?\b\}?")
-    unit = degree.sub(lambda m: f" deg{m[1].upper()}", unit)
+    unit = _DEGREES.sub(lambda m: f" deg{m[1].upper()}", re.sub(FONT, "", unit))
     for command, name in (("\\degree", "degree"), ("\\Omega", "ohm"), ("\\mu", "micro"), ("\\%", "%")):
         unit = unit.replace(command, name)
     unit = re.sub(r"\s+", " ", re.sub(r"[{}~$]|\\[,;:! ]?", " ", unit))
@@ -161,71 +137,44 @@ def _pint(unit: str) -> Any:
         return None
 
 
-def same_amount(a: Amount, b: Amount) -> bool:
-    """Whether two numbers with or without units are equal; a unit that one leaves out is the other's."""
-    if "%" in (a.unit, b.unit):
-        return _same_percent(a, b)
-    if not a.unit or not b.unit or a.unit == b.unit:
-        return same_expression(a.number, b.number) or _same_angle(a, b) or _same_angle(b, a)
-    conversion = _conversion(a.unit, b.unit)
-    if conversion == (1.0, 0.0):
+def same_amount(a: Amount, b: Amount, tolerance: float = 0.0) -> bool:
+    """Whether two numbers with or without units are equal; a unit that one leaves out is the other's. With a relative
+    tolerance two whole numbers of one unit never agree, and no number is half a unit from a whole one."""
+    if (a.unit == "%") != (b.unit == "%"):
+        return not tolerance and _same_share(a, b)
+    conversion = _conversion(a.unit, b.unit) if a.unit and b.unit else (1.0, 0.0)
+    if conversion == (1.0, 0.0) and not tolerance:
         return same_expression(a.number, b.number)
-    return conversion is not None and _converted(a.number, conversion, b.number, 1e-9)
+    x, y = number(a.number), number(b.number)
+    if conversion is None or x is None or y is None or not mpmath.isfinite(x) or not mpmath.isfinite(y):
+        return False
+    apart = abs(x * conversion[0] + conversion[1] - y)
+    whole = [conversion == (1.0, 0.0) and re.fullmatch(r"-?[\d,]+", text) for text in (a.number, b.number)]
+    if all(whole) or (any(whole) and apart >= 0.5):
+        return False
+    return bool(apart <= (tolerance or 1e-9) * abs(y))
 
 
-def _same_percent(a: Amount, b: Amount) -> bool:
-    if a.unit == b.unit:
-        return same_expression(a.number, b.number)
+def _same_share(a: Amount, b: Amount) -> bool:
+    """Whether a percentage and a number without a unit are equal."""
     share, bare = (a, b) if a.unit == "%" else (b, a)
     value = number(bare.number) if _NUMERAL.fullmatch(bare.number) else None
     scale = 1 if value is not None and in_percent(value) else 100
     return not bare.unit and same_expression(f"({share.number})/{scale}", bare.number)
 
 
-def _same_angle(degrees: Amount, other: Amount) -> bool:
-    """90 degrees against pi/2: an angle without a unit is in radians if it is written with pi."""
-    if degrees.unit not in ("degree", "degrees", "deg") or other.unit not in ("", "rad", "radians"):
-        return False
-    return "pi" in other.number and same_expression(f"({degrees.number})*\\pi/180", other.number)
-
-
-def approximately(a: Amount, b: Amount, tolerance: float) -> bool:
-    """Whether two amounts agree within a relative tolerance; two whole numbers of one unit never do, and no number is
-    half a unit from a whole one."""
-    if (a.unit == "%") != (b.unit == "%"):
-        return False
-    conversion = _conversion(a.unit, b.unit) if a.unit and b.unit else (1.0, 0.0)
-    if conversion is None:
-        return False
-    whole = (
-        [re.fullmatch(r"-?[\d,]+", amount.number) for amount in (a, b)] if conversion == (1.0, 0.0) else []
-    )
-    return not (whole and all(whole)) and _converted(
-        a.number, conversion, b.number, tolerance, 0.5 if any(whole) else None
-    )
-
-
-def _converted(
-    a: str, conversion: tuple[float, float], b: str, tolerance: float, most: float | None = None
-) -> bool:
-    x, y = number(a), number(b)
-    if x is None or y is None or not mpmath.isfinite(x) or not mpmath.isfinite(y):
-        return False
-    apart = abs(x * conversion[0] + conversion[1] - y)
-    return bool(apart <= tolerance * abs(y) and (most is None or apart < most))
-
-
 def compound(text: str) -> Amount | None:
     """`3 hours 20 minutes`, `5 ft 4 in` as one amount in the last of its units; None for anything else."""
-    bare = re.sub(r"[{}~]|\\and", " ", re.sub(_FONT, " ", text)).replace("and", " ")
-    bare = re.sub(r"\s+", " ", bare).strip(" .")
+    bare = re.sub(r"\s+", " ", re.sub(rf"{FONT}|[{{}}~]|\\?and", " ", text)).strip(" .")
     if len(bare) >= 100 or not re.fullmatch(rf"(?:{_PART}[ ,]*){{2,4}}", bare):
         return None
     parts = re.findall(_PART, bare)
-    total, last = Fraction(0), parts[-1][1]
-    for amount, unit in parts:
-        conversion = _conversion(unit, last)
-        if _pint(unit) is None or conversion is None or conversion[1]:
-            return None
-        total += Fraction(amount) * Fraction(conversion[0]).limit_denominator(10**6)
-    return Amount(str(total), last) if len({unit for _, unit in parts}) == len(parts) else None
+    units = [_pint(unit) for _, unit in parts]
+    if None in units or len({unit for _, unit in parts}) < len(parts):
+        return None
+    try:
+        figures = zip((float(figure) for figure, _ in parts), units, strict=True)
+        total = sum(registry().Quantity(figure, unit).to(units[-1]).magnitude for figure, unit in figures)
+    except Exception:  # pint: of other dimensions
+        return None
+    return Amount(str(Fraction(total).limit_denominator(10**6)), parts[-1][1])

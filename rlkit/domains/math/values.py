@@ -9,7 +9,7 @@ import hashlib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import reduce
 from itertools import islice
@@ -21,8 +21,9 @@ from rlkit.domains.math.parse import OF_ONE, Node, TooBig, Unreadable, parse, ta
 
 DIGITS, _MORE_DIGITS, _MOST_OF_LARGE = 50, 500, 1000  # the last: more digits for large values
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
-_DECIMALS = 6  # from which a decimal may stand for the exact value it rounds or cuts
-_SIGNIFICANT = 5  # digits of such a decimal that are not leading zeros
+_SIGNIFICANT = (
+    5  # digits, leading zeros apart, of a decimal that may stand for the exact value it rounds or cuts
+)
 _MAX_BITS = 2_000_000  # of an exact integer
 _MAX_FRACTION_BITS = 50_000  # of an exact fraction, whose sums take the square of it
 _LARGEST = 10**15  # argument of a function
@@ -33,11 +34,8 @@ _STARTS = {"n": 0, "k": 8, "m": 13}
 _DISCRETE = {"binom", "floor", "ceil", "gcd", "lcm", "max", "min"}
 UNDEFINED = (ArithmeticError, ValueError, TypeError, KeyError)
 
-Point = Mapping[str, Any]
-"""Values of the symbols; `log` is the function that log stands for, the natural one if missing."""
 
-
-def value(node: Node, point: Point) -> Any:
+def value(node: Node, point: dict[str, Fraction]) -> Any:
     """The value at a point: a Fraction where arithmetic is exact, else mpmath's number. TooBig: it has more digits than
     are computed. ArithmeticError, ValueError, KeyError: it is undefined at this point."""
     kind, *parts = node
@@ -53,8 +51,7 @@ def value(node: Node, point: Point) -> Any:
         take_steps(10)
         if parts[0] not in _OF_LARGE and any(abs(v) > _LARGEST for v in values):
             raise TooBig
-        function = point.get("log") if parts[0] == "log" else None
-        return (function or _FUNCTIONS[parts[0]])(*values)
+        return _FUNCTIONS[parts[0]](*values)
     if kind in _UNARY:
         return _UNARY[kind](values[0])
     return reduce(lambda a, b: _checked(_BINARY[kind](a, b)), values)
@@ -174,20 +171,16 @@ def _coordinate(name: str, place: int, index: int, whole: bool) -> Fraction:
     return -size if negative % 2 else size
 
 
-def _samples(nodes: tuple[Node, ...], extra: Point | None = None) -> Iterator[list[Any]]:
+def _samples(*nodes: Node) -> Iterator[list[Any]]:
     """The expressions' values at up to 100 points where all are defined, at one without symbols; real ones first."""
     complex_ones, names, whole, count = [], sorted(symbols(*nodes)), any(map(_has_whole, nodes)), 0
     for index in range(100 if names else 1):
-        point = {name: _coordinate(name, place, index, whole) for place, name in enumerate(names)} | dict(
-            extra or {}
-        )
+        point = {name: _coordinate(name, place, index, whole) for place, name in enumerate(names)}
         try:
             found = [value(node, point) for node in nodes]
-        except TooBig:
-            if count < 4:
+        except UNDEFINED as error:
+            if isinstance(error, TooBig) and count < 4:
                 raise
-            continue
-        except UNDEFINED:
             continue
         if any(v != v for v in found):  # nan
             continue
@@ -209,23 +202,22 @@ def close(a: Any, b: Any) -> bool:
     return abs(a - b) <= _EQUAL * max(abs(a), abs(b))
 
 
-def same(a: Node, b: Node, extra: Point | None = None) -> bool:
+def same(a: Node, b: Node) -> bool:
     """Whether two expressions have the same value wherever both are defined."""
     if a == b:
         return True
     try:
         points = 6 * _POINTS if _has_whole(a) or _has_whole(b) else _POINTS
         with mpmath.workdps(DIGITS):
-            rough = list(islice(_samples((a, b), extra), points))
-            if not rough or not all(
-                close(x, y) or abs(to_float(x) - to_float(y)) <= _EQUAL for x, y in rough
-            ):
+            rough = list(islice(_samples(a, b), points))
+            apart = (close(x, y) or abs(to_float(x) - to_float(y)) <= _EQUAL for x, y in rough)
+            if not rough or not all(apart):
                 return False
         if all(isinstance(v, Fraction) for pair in rough for v in pair):
             return all(x == y for x, y in rough)
         size = max(1, *(abs(to_float(v)) for pair in rough[:2] for v in pair))
         with mpmath.workdps(_MORE_DIGITS + int(min(_MOST_OF_LARGE, max(0, mpmath.log10(size) - 100)))):
-            return all(map(_converge, rough, islice(_samples((a, b), extra), 2)))
+            return all(map(_converge, rough, islice(_samples(a, b), 2)))
     except TooBig:
         return False
 
@@ -253,28 +245,25 @@ def same_expression(a: str, b: str) -> bool:
     may stand for the value it rounds."""
     try:
         left, right = parse(a), parse(b)
+        decimal = [parse(re.sub(r"\\?log(?![a-z0-9])", r"\\lg ", text)) for text in (a, b)]
     except Unreadable:
         return False
-    decimal = {"log": mpmath.log10}
-    equal = same(left, right) or ("log" in a + b and same(left, right, decimal))
-    return equal or _rounded(a, right) or _rounded(b, left)
+    return same(left, right) or ("log" in a + b and same(*decimal)) or _rounded(a, right) or _rounded(b, left)
 
 
 def _rounded(text: str, precise: Node) -> bool:
     """A decimal with many digits for an exact value without a decimal form of that length."""
-    match = re.fullmatch(r"[+-]?\d*\.(\d+)", text.strip())
-    places = len(match[1]) if match else 0
-    significant = len(text.strip("+-0. ").replace(".", "").lstrip("0"))
-    if not _DECIMALS <= places <= 1000 or significant < _SIGNIFICANT or symbols(precise):
+    match = re.fullmatch(r"(?P<sign>[+-]?)(?P<digits>\d*\.(?P<places>\d{6,1000}))", text.strip())
+    if not match or len(match["digits"].replace(".", "").strip("0")) < _SIGNIFICANT or symbols(precise):
         return False
+    places = len(match["places"])
     try:
         with mpmath.workdps(DIGITS + places):
             found = value(precise, {})
-            if isinstance(found, Fraction) and (found * 10**places).denominator == 1:
+            decimal = isinstance(found, Fraction) and (found * 10**places).denominator == 1
+            if decimal or not mpmath.isfinite(found) or (found < 0) != (match["sign"] == "-"):
                 return False  # it has a decimal form of that length, which this is not
-            if not mpmath.isfinite(found) or (found < 0) != text.startswith("-"):
-                return False
-            behind = (abs(to_float(found)) - abs(mpmath.mpf(text))) * 10**places
+            behind = (abs(to_float(found)) - mpmath.mpf(match["digits"])) * 10**places
             return bool(-0.5 <= behind < 1)  # rounded, or cut off
     except UNDEFINED:
         return False
@@ -285,12 +274,11 @@ def ratio_sign(a: str, b: str) -> int:
     try:
         left, right = parse(a), parse(b)
         with mpmath.workdps(DIGITS):
-            found = [(x, y) for x, y in islice(_samples((left, right)), _POINTS + 2) if x != 0 and y != 0]
+            found = [(x, y) for x, y in islice(_samples(left, right), _POINTS + 2) if x != 0 and y != 0]
             if len(found) < (3 if symbols(left, right) else 1):
                 return 0
             first = found[0][0] / found[0][1]
-            if first.imag or not all(close(x / y, first) for x, y in found):
-                return 0
-            return 1 if first > 0 else -1
+            constant = not first.imag and all(close(x / y, first) for x, y in found)
+            return (1 if first > 0 else -1) if constant else 0
     except (Unreadable, TooBig):
         return 0
