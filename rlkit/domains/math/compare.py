@@ -2,8 +2,9 @@
 parts, a relation, a set of real numbers) and compared part by part; an order matters where the notation says so."""
 
 import re
+from collections.abc import Callable
 from itertools import pairwise, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math.forms import (
@@ -58,7 +59,8 @@ def _same(a: str, b: str) -> bool:
         return True
     left, right = real_set(a), real_set(b)
     if left and right:
-        return left.name in ("", right.name or left.name) and _same_intervals(left.intervals, right.intervals)
+        same_variable = left.name in ("", right.name or left.name)
+        return same_variable and _matching(left.intervals, right.intervals, _same_group)
     return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
 
 
@@ -68,29 +70,25 @@ def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
         return _same_relation(x, y)
     if isinstance(x, Relation) or isinstance(y, Relation):
         return _gives(x, b, truth=False) if isinstance(x, Relation) else _gives(y, a, truth=True)
-    if isinstance(x, Group) or isinstance(y, Group):
-        return isinstance(x, Group) and isinstance(y, Group) and _same_group(x, y)
+    if isinstance(x, Group) and isinstance(y, Group):
+        return _same_group(x, y)
     if isinstance(x, Amount) and isinstance(y, Amount):
         return same_amount(x, y)
-    return _spoken(x, a) == _spoken(y, b)
-
-
-def _spoken(form: Form, text: str) -> str:
-    return form if isinstance(form, str) else squeeze(text).casefold() if len(text) > 1 else text
+    return isinstance(x, str) and x == y
 
 
 # Groups and relations.
 
 
-def _matching(a: list[str], b: list[str]) -> bool:
+def _matching(a: list[Any], b: list[Any], same: Callable[[Any, Any], bool] = _same) -> bool:
     """Whether each part of one list is a part of the other, each used once."""
     if len(a) != len(b) or len(a) > _MOST_ITEMS:
         return False
-    if None not in map(number, a + b):  # numbers in order: 200 need 200 comparisons
-        return _pairwise(sorted(a, key=number), sorted(b, key=number))
+    if all(isinstance(part, str) and number(part) is not None for part in a + b):
+        a, b = sorted(a, key=number), sorted(b, key=number)  # 200 need 200 comparisons
     left = list(b)
     for part in a:
-        found = next((i for i, other in enumerate(left) if _same(part, other)), None)
+        found = next((i for i, other in enumerate(left) if same(part, other)), None)
         if found is None:
             return False
         del left[found]
@@ -101,27 +99,17 @@ def _pairwise(a: list[str], b: list[str]) -> bool:
     return len(a) == len(b) and all(map(_same, a, b))
 
 
-def _same_members(a: list[str], b: list[str]) -> bool:
-    """Whether two sets have the same members, however often each is named."""
-    if max(len(a), len(b)) > _MOST_ITEMS:
-        return False
-    return all(any(_same(x, y) for x in a) for y in b) and all(any(_same(x, y) for y in b) for x in a)
-
-
 def _same_group(a: Group, b: Group) -> bool:
-    kinds = {a.brackets, b.brackets}
-    if "\\ldots" in a.parts or "\\ldots" in b.parts:
-        return len(kinds) == 1 and _pairwise(a.parts, b.parts)
+    """Whether two groups have the same parts: in any order those of lists, sets and unions."""
+    kinds, parts = {a.brackets, b.brackets}, a.parts + b.parts
     if kinds == {":"}:
         ours, theirs = ([f"({part})/({group.parts[0]})" for part in group.parts] for group in (a, b))
         return len(ours) == len(theirs) and all(map(same_expression, ours, theirs))
-    if kinds <= {"cup", ""}:
+    if "\\ldots" not in parts and (kinds <= {"cup", ""} or "{}" in kinds <= {"{}", "", "named"}):
         return _matching(a.parts, b.parts)
-    if "{}" in kinds <= {"{}", "", "named"}:
-        return _same_members(a.parts, b.parts)
-    if kinds == {"", "()"} and any("=" in part for part in a.parts + b.parts):
-        return False
-    return (len(kinds) == 1 or kinds <= {"", "()", "named"}) and _pairwise(a.parts, b.parts)
+    mixed = kinds == {"", "()"} and any("=" in part for part in parts)  # x=1, 2 is no point
+    ordered = len(kinds) == 1 or ("\\ldots" not in parts and kinds <= {"", "()", "named"} and not mixed)
+    return ordered and _pairwise(a.parts, b.parts)
 
 
 def _gives(relation: Relation, other: str, truth: bool) -> bool:
@@ -130,8 +118,7 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
         return is_name(relation.operands[0]) and _same(relation.operands[1], other)
     if set(relation.operators) - {"=", "\\approx"}:
         return False
-    turned = is_name(relation.operands[-1]) and not is_name(relation.operands[0])  # 5 = x
-    name, *said = relation.operands[::-1] if turned else relation.operands
+    name, *said = relation.operands
     unknown = number(other) is not None and number(name) is None
     unknown = unknown and not (re.search(r"\d|^-|\\sqrt|!", name) and is_expression(name))  # m+n, not 2x
     if not is_name(name) and name != "e" and (truth or not unknown):
@@ -142,8 +129,7 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
 
 
 def _same_relation(a: Relation, b: Relation) -> bool:
-    turned = Relation(b.operands[::-1], [_TURNED.get(o, o) for o in b.operators[::-1]])
-    if any(a.operators == r.operators and _pairwise(a.operands, r.operands) for r in (b, turned)):
+    if a.operators == b.operators and _pairwise(a.operands, b.operands):
         return True
     if len(a.operators) != 1 or len(b.operators) != 1:
         return False
@@ -170,16 +156,10 @@ _WITHOUT = re.compile(
 _MOST = 60  # intervals of a set
 
 
-class Interval(NamedTuple):
-    low: str
-    high: str
-    brackets: str
-
-
 class RealSet(NamedTuple):
-    """Intervals, and the variable of its conditions, if it has one."""
+    """Intervals, groups of two ends, and the variable of the conditions, if there is one."""
 
-    intervals: list[Interval]
+    intervals: list[Group]
     name: str = ""
 
 
@@ -207,55 +187,41 @@ def real_set(text: str) -> RealSet | None:
     return _bounds(operands, operators) if operators else _interval(text)
 
 
-def _same_intervals(a: list[Interval], b: list[Interval]) -> bool:
-    if len(a) != len(b):
-        return False
-    a, b = (sorted(intervals, key=lambda interval: number(interval.low)) for intervals in (a, b))
-    return all(
-        x.brackets == y.brackets and _same(x.low, y.low) and _same(x.high, y.high) for x, y in zip(a, b)
-    )
-
-
 def _without(points: str) -> RealSet | None:
     """All numbers but some."""
     left_out = [part for part in split(points, {",", ";", "\\and"})[0] if part]
     if len(left_out) > _MOST or any(number(point) is None for point in left_out):
         return None
     ends = ["-\\infty", *sorted(left_out, key=number), "\\infty"]
-    return RealSet([Interval(low, high, "()") for low, high in pairwise(ends)])
+    return RealSet([Group("()", list(bounds)) for bounds in pairwise(ends)])
 
 
 def _bounds(operands: list[str], operators: list[str]) -> RealSet | None:
     """The set of `x < 3`, `1 \\le x < 3`."""
     if all(operator in (">", "\\ge") for operator in operators):
         operands, operators = operands[::-1], [_TURNED[operator] for operator in operators[::-1]]
-    if len(operators) > 2 or not all(operator in ("<", "\\le") for operator in operators):
-        return None
     if len(operators) == 1:
         below = number(operands[0]) is None
         operands = ["-\\infty", *operands] if below else [*operands, "\\infty"]
         operators = ["<", *operators] if below else [*operators, "<"]
-    low, name, high = operands
-    brackets = ("[" if operators[0] == "\\le" else "(") + ("]" if operators[1] == "\\le" else ")")
-    return (
-        RealSet([Interval(low, high, brackets)], name)
-        if _VARIABLE.fullmatch(name) and _ordered(low, high)
-        else None
-    )
+    if len(operators) > 2 or set(operators) - {"<", "\\le"} or not _VARIABLE.fullmatch(operands[1]):
+        return None
+    brackets = ("(" if operators[0] == "<" else "[") + (")" if operators[1] == "<" else "]")
+    return _interval(f"{brackets[0]}{operands[0]},{operands[2]}{brackets[1]}", operands[1])
 
 
-def _interval(text: str) -> RealSet | None:
+def _interval(text: str, name: str = "") -> RealSet | None:
     """The set of `(1, 2]` and `]1, 2]`; (3, 2) is a point."""
     ends = split(text[1:-1], {",", ";"})[0]
-    if len(ends) != 2 or not re.fullmatch(r"[\[(\]].+[\])\[]", text) or not _ordered(*ends):
+    values = [number(end) for end in ends]
+    if (
+        not re.fullmatch(r"[\[(\]].+[\])\[]", text)
+        or len(ends) != 2
+        or None in values
+        or values[0] >= values[1]
+    ):
         return None
-    brackets = ("[" if text[0] == "[" else "(") + ("]" if text[-1] == "]" else ")")
-    return RealSet([Interval(*ends, brackets)])
-
-
-def _ordered(low: str, high: str) -> bool:
-    ends = number(low), number(high)
-    return None not in ends and ends[0] < ends[1]
+    return RealSet([Group(text[0].replace("]", "(") + text[-1].replace("[", ")"), ends)], name)
 
 
 # An option's letter with its value.
@@ -291,8 +257,10 @@ _QUALIFIER = re.compile(
     re.DOTALL,
 )
 _BOUND = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
-_KIND = re.compile(r"\b(?:even|odd|prime|positive|negative)\b")
-_DOMAIN = re.compile(r"\\mathbb\s*\{?([A-Z])")
+_KIND = re.compile(r"\b(?:even|odd|prime|positive|negative)\b|(?<=\\mathbb\{)[A-Z]")
+_LETTER = re.compile(
+    r"\\(?:text|mathrm)\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{3,}|(?P<name>[A-Za-z](?:_\{?\w\}?)?)"
+)
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
 _PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "C_1", "c_1"}
 
@@ -318,13 +286,11 @@ def _same_qualified(a: str, b: str) -> bool:
 
 
 def _agree(a: str, b: str) -> bool:
-    """Whether two qualifiers do not contradict each other: in their bounds, kinds of numbers or sets."""
-    for pattern in (_KIND, _DOMAIN):
-        x, y = set(pattern.findall(a)), set(pattern.findall(b))
-        if x and y and x != y:
-            return False
+    """Whether two qualifiers do not contradict each other in their bounds, kinds of numbers or sets."""
+    x, y = set(_KIND.findall(a)), set(_KIND.findall(b))
     a, b = (re.sub(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])", "n", text) for text in (a, b))
-    return not (_BOUND.search(a) and _BOUND.search(b)) or _same(a, b)
+    bounded = _BOUND.search(a) and _BOUND.search(b)
+    return not (x and y and x != y) and (not bounded or _same(a, b))
 
 
 def _unqualified(text: str) -> tuple[str, str]:
@@ -340,11 +306,8 @@ def _unqualified(text: str) -> tuple[str, str]:
 
 def _letters(text: str) -> set[str]:
     """The letters of a formula, with their subscripts; none of its commands and words."""
-    bare = re.sub(r"\\(?:text|mathrm)\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{3,}", " ", text)
-    return {re.sub("[{}]", "", name) for name in re.findall(r"[A-Za-z](?:_\{?\w\}?)?", bare)}
+    return {re.sub("[{}]", "", match["name"]) for match in _LETTER.finditer(text) if match["name"]}
 
 
 def _renamed(text: str, old: str, new: str) -> str:
-    """With a letter in place of another, commands apart."""
-    letter = re.escape(old).replace("_", r"_\{?") + (r"\}?" if "_" in old else r"(?!_)")
-    return re.sub(rf"\\[A-Za-z]+|{letter}", lambda m: m[0] if m[0].startswith("\\") else new, text)
+    return _LETTER.sub(lambda m: new if re.sub("[{}]", "", m["name"] or "") == old else m[0], text)

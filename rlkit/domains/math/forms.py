@@ -1,5 +1,5 @@
-"""An answer's text with one spelling for each sign, and the forms that it has: a number with its unit, words, a group of
-parts, a relation."""
+"""An answer's text with one spelling for each sign, and its forms: a number with its unit, words, a group of parts, a
+relation."""
 
 import re
 import unicodedata
@@ -141,8 +141,8 @@ def squeeze(text: str) -> str:
 
 
 class Group(NamedTuple):
-    """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "named" for one such as `y=1, x=2`, sorted, "cup" for a
-    union, ":" for a ratio, and "matrix", whose parts are rows such as (1,2)."""
+    """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "named" for `x=2, y=1`, "cup" for a union, ":" for a
+    ratio, and "matrix", whose parts are rows such as (1,2)."""
 
     brackets: str
     parts: list[str]
@@ -182,9 +182,8 @@ _THOUSANDS = re.compile(
 )
 _TIME = re.compile(r"0*(\d{1,2}:\d{2}(?::\d{2})?)(?:([ap])\.?m\.?)?", re.IGNORECASE)
 _NOTHING = re.compile(
-    r"(?:there (?:is|are|exists?) )?(?:no (?:(?:real|integer|such|positive|valid|possible|integral) )*"
-    r"(?:solutions?|roots?|values?|numbers?|integers?|answers?|triples?|pairs?|functions?)(?: exists?)?"
-    r"|none(?: exists?)?|(?:the )?(?:empty|null) set)|(?:solutions?|roots?) do(?:es)? not exist"
+    r"(?:there (?:is|are|exists?) )?no (?:(?:real|integer|such|positive|valid|possible|integral) )*(?:solutions?|roots?"
+    r"|values?|numbers?|integers?)(?: exists?)?|none(?: exists?)?|(?:the )?(?:empty|null) set"
 )
 _SYNONYMS = {
     "does not exist": "dne", "limit does not exist": "dne", "the limit does not exist": "dne",
@@ -230,9 +229,6 @@ def _readings(text: str) -> Iterator[Form]:
 def _list(text: str) -> list[str]:
     """The parts of a bare list: at commas, semicolons, "and", "or"."""
     parts, found = split(text, _SEPARATORS)
-    if "," in found and (", " in text or len(set(found)) > 1):  # in 1,000, 2,000 a comma is part of a number
-        hidden = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "\0", text)
-        parts = [part.replace("\0", "") for part in split(hidden, _SEPARATORS)[0]]
     return [part for part in parts if part] if found else [text]
 
 
@@ -257,8 +253,6 @@ def _bracketed(text: str) -> Group | None:
     if ("|" in inner) if match[1] == "\\{" else len(parts) < 2:
         return None  # a set described by a condition; an expression in brackets
     brackets = (match[1] + match[3]).replace("\\langle", "(").replace("\\rangle", ")").replace("\\", "")
-    if brackets == "[]" and all(part.startswith("[") and part.endswith("]") for part in parts):
-        return Group("matrix", [f"({part[1:-1]})" for part in parts])
     return Group(brackets, parts)
 
 
@@ -278,8 +272,6 @@ def _single(text: str) -> Iterator[Form]:
         yield Amount(str(count))
     if text == "\\emptyset" or (words and _NOTHING.fullmatch(words)):
         yield Group("{}", [])
-    elif words == "infinity":
-        yield Amount("\\infty")
     if words is not None and (len(words) > 1 or not text.isalpha()):
         yield _SYNONYMS.get(words, words)
         return

@@ -25,16 +25,6 @@ class Problem(NamedTuple):
     solution: str
 
 
-Family = Callable[[np.random.Generator, int], Problem]
-FAMILIES: dict[str, Family] = {}
-
-
-def family(make: Family) -> Family:
-    """Decorator: add a family under its function's name."""
-    FAMILIES[make.__name__] = make
-    return make
-
-
 def draw(rng: np.random.Generator, low: int, high: int) -> int:
     """A whole number from low to high, both included."""
     return int(rng.integers(low, high + 1))
@@ -55,18 +45,17 @@ def latex(value: Fraction) -> str:
 
 def polynomial(coefficients: list[int], x: str = "x") -> str:
     """Text of a polynomial, coefficients from the highest power down: [1, -3, 2] is x^2 - 3x + 2."""
-    degree, text = len(coefficients) - 1, ""
-    for k, c in enumerate(coefficients):
-        power = degree - k
-        if c == 0:
-            continue
-        sign = (" - " if c < 0 else " + ") if text else ("-" if c < 0 else "")
+    text = ""
+    for power, c in zip(range(len(coefficients) - 1, -1, -1), coefficients, strict=True):
         size = "" if abs(c) == 1 and power else str(abs(c))
-        text += sign + size + (x if power else "") + (f"^{power}" if power > 1 else "")
-    return text or "0"
+        text += (
+            f" {'-' if c < 0 else '+'} {size}{x if power else ''}{f'^{power}' if power > 1 else ''}"
+            if c
+            else ""
+        )
+    return re.sub(r"^ - ", "-", text.removeprefix(" + ")) or "0"
 
 
-@family
 def linear_equation(rng: np.random.Generator, level: int) -> Problem:
     most = 5 * level
     a, c = nonzero(rng, most), draw(rng, 0, most) if level > 2 else 0
@@ -79,7 +68,6 @@ def linear_equation(rng: np.random.Generator, level: int) -> Problem:
     return Problem(question, latex(x), solution)
 
 
-@family
 def linear_system(rng: np.random.Generator, level: int) -> Problem:
     most = 2 + 2 * level
     x, y = nonzero(rng, 3 * level), nonzero(rng, 3 * level)
@@ -97,7 +85,6 @@ def _sum(a: int, b: int) -> str:
     return f"{polynomial([a, 0])} {'+' if b > 0 else '-'} {polynomial([abs(b), 0], 'y')}"
 
 
-@family
 def quadratic(rng: np.random.Generator, level: int) -> Problem:
     r, s = nonzero(rng, 3 + 3 * level), nonzero(rng, 3 + 3 * level)
     a = draw(rng, 1, level)
@@ -108,7 +95,6 @@ def quadratic(rng: np.random.Generator, level: int) -> Problem:
     return Problem(question, str(max(r, s)), solution)
 
 
-@family
 def fractions(rng: np.random.Generator, level: int) -> Problem:
     most = 4 * level + 4
     terms = [Fraction(nonzero(rng, most), draw(rng, 2, most)) for _ in range(2 + level // 3)]
@@ -120,7 +106,6 @@ def fractions(rng: np.random.Generator, level: int) -> Problem:
     return Problem(f"Compute ${text}$.", latex(total), solution)
 
 
-@family
 def greatest_divisor(rng: np.random.Generator, level: int) -> Problem:
     shared = draw(rng, 2, 6 * level)
     a, b = shared * draw(rng, 2, 8 * level), shared * draw(rng, 2, 8 * level)
@@ -132,19 +117,14 @@ def greatest_divisor(rng: np.random.Generator, level: int) -> Problem:
     return Problem(f"What is the greatest common divisor of {a} and {b}?", str(p), solution)
 
 
-@family
 def modular_power(rng: np.random.Generator, level: int) -> Problem:
     base, power = draw(rng, 2, 4 + 3 * level), draw(rng, 2, 4 * level + 2)
     modulus = draw(rng, 3, 6 * level + 5)
-    value, steps = 1, []
-    for k in range(1, power + 1):
-        value = value * base % modulus
-        steps.append(f"${base}^{{{k}}} \\equiv {value}$")
+    steps = ", ".join(f"${base}^{{{k}}} \\equiv {pow(base, k, modulus)}$" for k in range(1, power + 1))
     question = f"What is the remainder when ${base}^{{{power}}}$ is divided by {modulus}?"
-    return Problem(question, str(value), f"Modulo {modulus}: " + ", ".join(steps) + ".")
+    return Problem(question, str(pow(base, power, modulus)), f"Modulo {modulus}: {steps}.")
 
 
-@family
 def arithmetic_series(rng: np.random.Generator, level: int) -> Problem:
     first, step, n = nonzero(rng, 5 * level), nonzero(rng, 2 * level + 1), draw(rng, 4, 6 * level + 4)
     last = first + (n - 1) * step
@@ -155,7 +135,6 @@ def arithmetic_series(rng: np.random.Generator, level: int) -> Problem:
     return Problem(question, str(total), f"The {n}th term is ${last}$, so the sum is ${quotient} = {total}$.")
 
 
-@family
 def derivative(rng: np.random.Generator, level: int) -> Problem:
     degree = 2 + level // 2
     coefficients = [nonzero(rng, 2 + level) for _ in range(degree + 1)]
@@ -166,7 +145,6 @@ def derivative(rng: np.random.Generator, level: int) -> Problem:
     return Problem(question, str(value), f"$f'(x) = {polynomial(slopes)}$, so $f'({at}) = {value}$.")
 
 
-@family
 def committees(rng: np.random.Generator, level: int) -> Problem:
     women, men = draw(rng, 3, 3 + 2 * level), draw(rng, 3, 3 + 2 * level)
     w, m = draw(rng, 1, 2 + level // 2), draw(rng, 1, 2 + level // 2)
@@ -180,7 +158,6 @@ def committees(rng: np.random.Generator, level: int) -> Problem:
     return Problem(question, str(ways), solution)
 
 
-@family
 def discount(rng: np.random.Generator, level: int) -> Problem:
     percent = 5 * draw(rng, 1, 12)
     items, price = draw(rng, 2, 3 + 2 * level), 20 * draw(rng, 1, 10 * level)
@@ -197,7 +174,6 @@ NAMES = ("Anna", "Ben", "Chloe", "David", "Emma", "Farid", "Grace", "Hugo")
 THINGS = ("apples", "stamps", "marbles", "books", "shells", "stickers", "coins", "cards")
 
 
-@family
 def collections(rng: np.random.Generator, level: int) -> Problem:
     """Word problems of one to three steps on whole numbers: what somebody has in the end."""
     name, thing = NAMES[draw(rng, 0, len(NAMES) - 1)], THINGS[draw(rng, 0, len(THINGS) - 1)]
@@ -219,6 +195,13 @@ def collections(rng: np.random.Generator, level: int) -> Problem:
         count = after
     question = f"{' '.join(text)} How many {thing} does {name} have now?"
     return Problem(question, str(count), " ".join(working))
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator, int], Problem]] = {
+    make.__name__: make
+    for make in (linear_equation, linear_system, quadratic, fractions, greatest_divisor, modular_power,
+                 arithmetic_series, derivative, committees, discount, collections)
+}  # fmt: skip
 
 
 @sources.register("arithmetic")
@@ -245,13 +228,9 @@ class Arithmetic(Source):
         a, b = (int(rng.integers(10 ** int(rng.integers(1, digits + 1)))) for digits in most)
         operation = self.operations[int(rng.integers(len(self.operations)))]
         answer = {"+": a + b, "-": a - b, "*": a * b}[operation]
-        return Task.ask(
-            "math__arithmetic",
-            self.template.replace("{problem}", f"{a}{operation}{b}"),
-            str(answer),
-            ability="math",
-            extra_info={"index": index, "difficulty": len(str(a)) + len(str(b))},
-        )
+        prompt = self.template.replace("{problem}", f"{a}{operation}{b}")
+        info = {"index": index, "difficulty": len(str(a)) + len(str(b))}
+        return Task.ask("math__arithmetic", prompt, str(answer), ability="math", extra_info=info)
 
 
 BOXED = " Please output the final answer within \\boxed{}."
@@ -287,18 +266,11 @@ class MathProblems(Source):
         names = self.families or tuple(FAMILIES)
         name, level = names[int(rng.integers(len(names)))], int(rng.integers(1, self.level + 1))
         question, answer, solution = FAMILIES[name](rng, level)
+        solution += f" The answer is $\\boxed{{{answer}}}$."
+        info = {"index": index, "difficulty": level, "family": name, "original_question": question,
+                "solution": solution}  # fmt: skip
         return Task.ask(
-            "math__problems",
-            question + self.instruction,
-            answer,
-            ability="math",
-            extra_info={
-                "index": index,
-                "difficulty": level,
-                "family": name,
-                "original_question": question,
-                "solution": f"{solution} The answer is $\\boxed{{{answer}}}$.",
-            },
+            "math__problems", question + self.instruction, answer, ability="math", extra_info=info
         )
 
 
