@@ -18,7 +18,7 @@ from rlkit.domains.math.forms import (
     read_forms,
     squeeze,
 )
-from rlkit.domains.math.parse import is_expression, split, start_work
+from rlkit.domains.math.parse import split, start_work
 from rlkit.domains.math.units import Amount, same_amount, split_unit
 from rlkit.domains.math.values import number, ratio_sign, same_expression
 
@@ -120,7 +120,9 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
         return False
     name, *said = relation.operands
     unknown = number(other) is not None and number(name) is None
-    unknown = unknown and not (re.search(r"\d|^-|\\sqrt|!", name) and is_expression(name))  # m+n, not 2x
+    unknown = unknown and not (
+        re.search(r"\d|^-|\\sqrt|!", name) and same_expression(name, name)
+    )  # m+n, not 2x
     if not is_name(name) and name != "e" and (truth or not unknown):
         said = relation.operands
     if truth:

@@ -7,7 +7,6 @@ Nothing is evaluated while reading, and depth and length are bounded. An express
 """
 
 import re
-from contextlib import suppress
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import lru_cache
@@ -123,12 +122,6 @@ def parse(text: str) -> Node:
         raise Unreadable("nested too deep") from None
     parser.expect("")
     return node
-
-
-def is_expression(text: str) -> bool:
-    with suppress(Unreadable):
-        return bool(parse(text))
-    return False
 
 
 def _number(text: str) -> Node:

@@ -19,7 +19,7 @@ import mpmath
 
 from rlkit.domains.math.parse import OF_ONE, Node, TooBig, Unreadable, parse, take_steps
 
-DIGITS, _MORE_DIGITS, _MOST_OF_LARGE = 50, 500, 1000  # the last: more digits for large values
+_DIGITS, _MORE_DIGITS, _MOST_OF_LARGE = 50, 500, 1000  # the last: more digits for large values
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
 _SIGNIFICANT = (
     5  # digits, leading zeros apart, of a decimal that may stand for the exact value it rounds or cuts
@@ -32,7 +32,7 @@ _WHOLE = (3, 8, 12, 1, 20, 7, 30, 49, 2, 16, 27, 60, 11, 25, 36, 101, 50, 72, 14
 """Values of letters that stand for whole numbers by convention, at which floors and divisors differ."""
 _STARTS = {"n": 0, "k": 8, "m": 13, "r": 18}
 _DISCRETE = {"binom", "floor", "ceil", "gcd", "lcm", "max", "min"}
-UNDEFINED = (ArithmeticError, ValueError, TypeError, KeyError)
+_UNDEFINED = (ArithmeticError, ValueError, TypeError, KeyError)
 
 
 def value(node: Node, point: dict[str, Fraction]) -> Any:
@@ -46,31 +46,35 @@ def value(node: Node, point: dict[str, Fraction]) -> Any:
         return _CONSTANTS[parts[0]]() if parts[0] in _CONSTANTS else point[parts[0]]
     values = [value(part, point) for part in parts if isinstance(part, tuple)]
     if kind == "fn" or not all(isinstance(v, Fraction) for v in values):
-        values = [to_float(v) for v in values]
+        values = list(map(_to_float, values))
     if kind == "fn":
         take_steps(10)
         if parts[0] not in _OF_LARGE and any(abs(v) > _LARGEST for v in values):
             raise TooBig
         return _FUNCTIONS[parts[0]](*values)
-    if kind in _UNARY:
-        return _UNARY[kind](values[0])
-    return reduce(lambda a, b: _checked(_BINARY[kind](a, b)), values)
+    return _UNARY[kind](values[0]) if kind in _UNARY else reduce(_BINARY[kind], values)
 
 
 def _bits(number: Fraction) -> int:
     return max(number.numerator.bit_length(), number.denominator.bit_length())
 
 
-def _checked(number: Any) -> Any:
-    if isinstance(number, Fraction):
-        bits = _bits(number)
-        take_steps(bits // 100)
-        if bits > (_MAX_BITS if number.denominator == 1 else _MAX_FRACTION_BITS):
-            raise TooBig
-    return number
+def _bounded(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """An operation whose exact results are counted by their length, and refused above a limit."""
+
+    def compute(a: Any, b: Any) -> Any:
+        number = operation(a, b)
+        if isinstance(number, Fraction):
+            bits = _bits(number)
+            take_steps(bits // 100)
+            if bits > (_MAX_BITS if number.denominator == 1 else _MAX_FRACTION_BITS):
+                raise TooBig
+        return number
+
+    return compute
 
 
-def to_float(number: Any) -> Any:
+def _to_float(number: Any) -> Any:
     """A fraction as mpmath's number of as many digits as are set; other values as they are."""
     if not isinstance(number, Fraction):
         return number
@@ -86,72 +90,62 @@ def _power(base: Any, exponent: Any) -> Any:
         if abs(exponent) * _bits(base) > _MAX_BITS:
             raise TooBig
         return base ** int(exponent)
-    base, exponent = to_float(base), to_float(exponent)
+    base, exponent = _to_float(base), _to_float(exponent)
     take_steps(mpmath.mp.dps // 5)
     if abs(exponent) > _LARGEST or abs(mpmath.log(abs(base) or 1)) > _LARGEST:
         raise TooBig
-    if base.imag == 0 and base.real < 0 and exponent.imag == 0:
+    if base.imag == exponent.imag == 0 > base.real and exponent:
         root = mpmath.nint(1 / exponent.real)
-        if root % 2 == 1 and abs(1 / exponent.real - root) < _EQUAL and root > 1:
+        if root > 1 and root % 2 == 1 and abs(1 / exponent.real - root) < _EQUAL:
             return -mpmath.power(-base, exponent)  # the real odd root, as \sqrt[3]{-8} is read
     return mpmath.power(base, exponent)
 
 
-def _factorial(n: Any) -> Any:
-    take_steps(10)
-    if abs(n) > 3000:
-        raise TooBig
-    return Fraction(math.factorial(_natural(n)))
+def _of_whole(function: Callable[..., int], most: float, rounded: bool = False) -> Callable[..., Any]:
+    """A function of whole numbers up to a limit; others are cut (`rounded`), or else it is undefined."""
 
-
-def _binomial(n: Any, k: Any) -> Any:
-    if max(abs(n), abs(k)) > 10_000:
-        raise TooBig
-    return mpmath.mpf(math.comb(_natural(n), _natural(k)))
-
-
-def _natural(number: Any) -> int:
-    if number != int(number):
-        raise ValueError("of whole numbers only")
-    return int(number)
-
-
-def _whole(function: Callable[..., int]) -> Callable[..., Any]:
-    def of_whole(*numbers: Any) -> Any:
-        if any(mpmath.isinf(n) or mpmath.mag(n) > _MAX_FRACTION_BITS for n in numbers):
+    def compute(*numbers: Any) -> Any:
+        if any(abs(n) > most for n in numbers):
             raise TooBig
-        return mpmath.mpf(function(*map(int, numbers)))
+        take_steps(10 + (0 if rounded else int(max(map(abs, numbers))) // 50))
+        if not rounded and any(n != int(n) for n in numbers):
+            raise ValueError("of whole numbers only")
+        return Fraction(function(*map(int, numbers)))
 
-    return of_whole
+    return compute
 
 
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "pi": lambda: +mpmath.pi, "e": lambda: +mpmath.e, "i": lambda: mpmath.mpc(0, 1), "infty": lambda: mpmath.inf,
 }  # fmt: skip
-_UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "inv": lambda x: 1 / x, "fact": _factorial}
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {"add": operator.add, "mul": operator.mul, "pow": _power}
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": operator.neg, "inv": lambda x: 1 / x, "fact": _of_whole(math.factorial, 3000),
+}  # fmt: skip
+_BINARY = {kind: _bounded(f) for kind, f in (("add", operator.add), ("mul", operator.mul), ("pow", _power))}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(mpmath, name, abs) for name in OF_ONE.split()},
-    "binom": _binomial, "max": max, "min": min, "gcd": _whole(math.gcd), "lcm": _whole(math.lcm),
+    **{name: getattr(mpmath, name, abs) for name in OF_ONE.split()}, "max": max, "min": min,
+    "binom": _of_whole(math.comb, 20_000), "gcd": _of_whole(math.gcd, 2.0**1000, rounded=True),
+    "lcm": _of_whole(math.lcm, 2.0**1000, rounded=True),
 }  # fmt: skip
 _OF_LARGE = {"abs", "ln", "log", "log10", "max", "min", "gcd", "lcm"}  # functions of numbers of any size
+
+
+def _parts(node: Node) -> list[Node]:
+    return [part for part in node[1:] if isinstance(part, tuple)]
 
 
 def symbols(*nodes: Node) -> set[str]:
     """Names of the unknowns of expressions (not pi, e, i and infinity)."""
     named = {node[1] for node in nodes if node[0] == "sym"} - _CONSTANTS.keys()
-    parts = [part for node in nodes for part in node[1:] if isinstance(part, tuple)]
-    return named | symbols(*parts) if parts else named
+    return named.union(*(symbols(*_parts(node)) for node in nodes))
 
 
 def _has_whole(node: Node) -> bool:
     """Whether n, k and m stand for whole numbers in it: n!, binomials, floors, (-1)^n, sin(n pi)."""
     kind, *parts = node
-    nodes = [part for part in parts if isinstance(part, tuple)]
     whole = kind == "fact" or (kind == "pow" and parts[0][0] == "neg")
-    if kind == "fn":
-        whole = parts[0] in _DISCRETE or "'pi'" in repr(nodes)
-    return (whole and bool(symbols(node))) or any(map(_has_whole, nodes))
+    whole = whole or (kind == "fn" and (parts[0] in _DISCRETE or "'pi'" in repr(parts)))
+    return (whole and bool(symbols(node))) or any(map(_has_whole, _parts(node)))
 
 
 def _coordinate(name: str, place: int, index: int, whole: bool) -> Fraction:
@@ -173,7 +167,7 @@ def _samples(*nodes: Node) -> Iterator[list[Any]]:
         point = {name: _coordinate(name, place, index, whole) for place, name in enumerate(names)}
         try:
             found = [value(node, point) for node in nodes]
-        except UNDEFINED as error:
+        except _UNDEFINED as error:
             if isinstance(error, TooBig) and count < 4:
                 raise
             continue
@@ -187,14 +181,13 @@ def _samples(*nodes: Node) -> Iterator[list[Any]]:
     yield from complex_ones
 
 
-def close(a: Any, b: Any) -> bool:
+def _close(a: Any, b: Any) -> bool:
     """Equal, of fractions exactly, of others to 25 digits; infinities only to themselves."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
-    a, b = to_float(a), to_float(b)
-    if mpmath.isinf(a) or mpmath.isinf(b):
-        return a == b
-    return abs(a - b) <= _EQUAL * max(abs(a), abs(b))
+    a, b = _to_float(a), _to_float(b)
+    size = max(abs(a), abs(b))
+    return a == b or (not mpmath.isinf(size) and abs(a - b) <= _EQUAL * size)
 
 
 def same(a: Node, b: Node) -> bool:
@@ -203,14 +196,14 @@ def same(a: Node, b: Node) -> bool:
         return True
     try:
         points = 6 * _POINTS if _has_whole(a) or _has_whole(b) else _POINTS
-        with mpmath.workdps(DIGITS):
+        with mpmath.workdps(_DIGITS):
             rough = list(islice(_samples(a, b), points))
-            apart = (close(x, y) or abs(to_float(x) - to_float(y)) <= _EQUAL for x, y in rough)
+            apart = (_close(x, y) or abs(_to_float(x) - _to_float(y)) <= _EQUAL for x, y in rough)
             if not rough or not all(apart):
                 return False
         if all(isinstance(v, Fraction) for pair in rough for v in pair):
             return all(x == y for x, y in rough)
-        size = max(1, *(abs(to_float(v)) for pair in rough[:2] for v in pair))
+        size = max(1, *(abs(_to_float(v)) for pair in rough[:2] for v in pair))
         with mpmath.workdps(_MORE_DIGITS + int(min(_MOST_OF_LARGE, max(0, mpmath.log10(size) - 100)))):
             return all(map(_converge, rough, islice(_samples(a, b), 2)))
     except TooBig:
@@ -219,19 +212,19 @@ def same(a: Node, b: Node) -> bool:
 
 def _converge(rough: list[Any], exact: list[Any]) -> bool:
     """Whether the difference of two values vanishes as their digits become more: 1 + cos(pi) is 0, e^{-1000} is not."""
-    before, after = (abs(to_float(x) - to_float(y)) for x, y in (rough, exact))
-    terms = before * mpmath.mpf(10) ** DIGITS if before else 1  # the size of those that cancel each other
-    size = max(terms, *(abs(to_float(v)) for v in exact))
+    before, after = (abs(_to_float(x) - _to_float(y)) for x, y in (rough, exact))
+    terms = before * mpmath.mpf(10) ** _DIGITS if before else 1  # the size of those that cancel each other
+    size = max(terms, *(abs(_to_float(v)) for v in exact))
     return bool(after <= size * mpmath.mpf(10) ** (20 - mpmath.mp.dps))
 
 
 def number(text: str) -> Any:
     """The real value of an expression without unknowns, as mpmath's number; None for anything else."""
     try:
-        with mpmath.workdps(DIGITS):
-            found = to_float(value(parse(text), {}))
+        with mpmath.workdps(_DIGITS):
+            found = _to_float(value(parse(text), {}))
             return found.real if found == found and abs(found.imag) <= _EQUAL * abs(found) else None
-    except (*UNDEFINED, RecursionError):
+    except (*_UNDEFINED, RecursionError):
         return None
 
 
@@ -251,14 +244,14 @@ def _rounded(text: str, precise: Node) -> bool:
         return False
     places = len(match["places"])
     try:
-        with mpmath.workdps(DIGITS + places):
+        with mpmath.workdps(_DIGITS + places):
             found = value(precise, {})
             decimal = isinstance(found, Fraction) and (found * 10**places).denominator == 1
             if decimal or not mpmath.isfinite(found) or (found < 0) != (match["sign"] == "-"):
                 return False  # it has a decimal form of that length, which this is not
-            behind = (abs(to_float(found)) - mpmath.mpf(match["digits"])) * 10**places
+            behind = (abs(_to_float(found)) - mpmath.mpf(match["digits"])) * 10**places
             return bool(-0.5 <= behind < 1)  # rounded, or cut off
-    except UNDEFINED:
+    except _UNDEFINED:
         return False
 
 
@@ -266,12 +259,12 @@ def ratio_sign(a: str, b: str) -> int:
     """1 or -1 if a is a constant positive or negative multiple of b, else 0."""
     try:
         left, right = parse(a), parse(b)
-        with mpmath.workdps(DIGITS):
+        with mpmath.workdps(_DIGITS):
             found = [(x, y) for x, y in islice(_samples(left, right), _POINTS + 2) if x != 0 and y != 0]
             if len(found) < (3 if symbols(left, right) else 1):
                 return 0
             first = found[0][0] / found[0][1]
-            constant = not first.imag and all(close(x / y, first) for x, y in found)
+            constant = not first.imag and all(_close(x / y, first) for x, y in found)
             return (1 if first > 0 else -1) if constant else 0
     except (Unreadable, TooBig):
         return 0
