@@ -7,18 +7,9 @@ from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 from rlkit.domains.answers import choice_letter
-from rlkit.domains.math.forms import (
-    IN_FONT,
-    RELATIONS,
-    Form,
-    Group,
-    Relation,
-    is_name,
-    normalize,
-    read_forms,
-    squeeze,
-)
-from rlkit.domains.math.parse import split, start_work
+from rlkit.domains.math import forms
+from rlkit.domains.math.forms import Group, Relation, is_name, normalize, read_forms, squeeze
+from rlkit.domains.math.parse import FONT, split, start_work
 from rlkit.domains.math.units import Amount, same_amount, split_unit
 from rlkit.domains.math.values import number, ratio_sign, same_expression
 
@@ -55,7 +46,9 @@ def approximately(answer: str, truth: str, tolerance: float) -> bool:
 
 def _same(a: str, b: str) -> bool:
     """Whether two normalised answers are the same by any way that they can be read."""
-    if squeeze(a) == squeeze(b) or squeeze(IN_FONT.sub(r"\1", a)) == squeeze(IN_FONT.sub(r"\1", b)):
+    if squeeze(a) == squeeze(b) or squeeze(forms.IN_FONT.sub(r"\1", a)) == squeeze(
+        forms.IN_FONT.sub(r"\1", b)
+    ):
         return True
     left, right = real_set(a), real_set(b)
     if left and right:
@@ -64,7 +57,7 @@ def _same(a: str, b: str) -> bool:
     return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
 
 
-def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
+def _same_form(x: forms.Form, y: forms.Form, a: str, b: str) -> bool:
     """Whether a reading x of a and a reading y of b agree."""
     if isinstance(x, Relation) and isinstance(y, Relation):
         return _same_relation(x, y)
@@ -177,12 +170,12 @@ def real_set(text: str) -> RealSet | None:
         names = {found.name for found in sets}
         intervals = [interval for found in sets for interval in found.intervals]
         return RealSet(intervals, names.pop()) if len(sets) == len(parts) and len(names) == 1 else None
-    plain = re.sub(r"\s+", " ", IN_FONT.sub(r" \1 ", text)).strip()
+    plain = re.sub(r"\s+", " ", forms.IN_FONT.sub(r" \1 ", text)).strip()
     without = _WITHOUT.fullmatch(plain)
     head = re.sub(r"\\mathbb ?\{R\}", "reals", without["all"] if without else plain)
     if _ALL.fullmatch(head.strip(" ,").casefold()):
         return _without(re.sub(r"\\[{}]|\\?[A-Za-z]\s*(?:=|\\ne)", " ", without["points"]) if without else "")
-    operands, operators = split(text, RELATIONS)
+    operands, operators = split(text, forms.RELATIONS)
     if operators in (["\\in"], ["\\ne"]) and _VARIABLE.fullmatch(operands[0]):
         found = real_set(operands[1]) if operators == ["\\in"] else _without(operands[1])
         return RealSet(found.intervals, operands[0]) if found else None
@@ -228,16 +221,16 @@ def _interval(text: str, name: str = "") -> RealSet | None:
 
 # An option's letter with its value.
 
-_OPTION = re.compile(  # \text{(C) } 15, (C) 15, C. 15
-    r"(?:\\(?:text|mathrm)\s*\{\s*)?(?:\(\s*[A-J]\s*\)|[A-J][).:])\s*\}?\s*(?P<value>.*)", re.DOTALL
-)
+_OPTION = re.compile(
+    rf"(?:{FONT}\{{\s*)?(?:\(\s*[A-J]\s*\)|[A-J][).:]|[A-J]$)\s*\}}?\s*"
+)  # \text{{(C) }} 15, C. 15
 _MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
 
 
 def _option(text: str) -> tuple[str, str]:
     """(letter, value) of `(C) 15`; one of them is "" for a letter or a value alone."""
-    letter, match = choice_letter(text), _OPTION.fullmatch(text)
-    return (letter, match["value"].strip() if match else "") if letter else ("", text)
+    letter, mark = choice_letter(text) or "", _OPTION.match(text)
+    return letter, (text[mark.end() :].strip() if mark else "") if letter else text
 
 
 def _same_option(answer: str, truth: str) -> bool:

@@ -18,13 +18,12 @@ _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₖ", 
 _RAISED = re.compile(f"[{''.join(map(chr, _SUPERSCRIPTS))}]+")
 _LOWERED = re.compile(f"[{''.join(map(chr, _SUBSCRIPTS))}]+")
 _SYMBOLS = {
-    "×": "*", "·": "*", "⋅": "*", "∙": "*", "∗": "*", "÷": "/", "⁄": "/", "∕": "/",
-    "−": "-", "–": "-", "—": "-", "‐": "-", "±": r"\pm ", "∓": r"\mp ",
-    "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ",
-    "∞": r"\infty ", "∝": r"\propto ", "√": r"\sqrt ", "∛": r"\sqrt[3]", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
-    "∅": r"\emptyset ", "°": r"\degree ", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "→": r"\to ",
-    "∠": r"\angle ", "△": r"\triangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
-    "⟨": r"\langle ", "⟩": r"\rangle ", "。": ".", "、": ",", "£": "$", "€": "$", "¥": "$", "₹": "$",
+    "×": "*", "·": "*", "⋅": "*", "÷": "/", "⁄": "/", "−": "-", "–": "-", "—": "-", "‐": "-", "±": r"\pm ",
+    "∓": r"\mp ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
+    "≡": r"\equiv ", "∞": r"\infty ", "∝": r"\propto ", "√": r"\sqrt ", "∪": r"\cup ", "∩": r"\cap ",
+    "∈": r"\in ", "∅": r"\emptyset ", "°": r"\degree ", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"',
+    "→": r"\to ", "∠": r"\angle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
+    "⟨": r"\langle ", "⟩": r"\rangle ", "£": "$", "€": "$", "¥": "$", "₹": "$",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
 }  # fmt: skip
 _COMMANDS = {
@@ -158,7 +157,6 @@ class Relation(NamedTuple):
 Form = Amount | str | Group | Relation
 """A text is plain words in lower case, without typography."""
 
-_SEPARATORS = {",", ";", "\\and", "\\or"}
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 IN_FONT = re.compile(FONT + r"\{([^{}]*)\}")
 _SYMBOL = (
@@ -185,11 +183,8 @@ _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) )?no (?:(?:real|integer|such|positive|valid|possible|integral) )*(?:solutions?|roots?"
     r"|values?|numbers?|integers?)(?: exists?)?|none(?: exists?)?|(?:the )?(?:empty|null) set"
 )
-_SYNONYMS = {
-    "does not exist": "dne", "limit does not exist": "dne", "the limit does not exist": "dne",
-    "infinitely many solutions": "infinitely many", "infinite solutions": "infinitely many",
-}  # fmt: skip
-_UNKNOWNS = re.compile(r"[A-Za-z](?:\^\d)?(?: [A-Za-z](?:\^\d)?)*")
+_SYNONYMS = {"does not exist": "dne", "limit does not exist": "dne", "the limit does not exist": "dne",
+             "infinitely many solutions": "infinitely many"}  # fmt: skip
 
 
 def read_forms(text: str) -> list[Form]:
@@ -228,19 +223,17 @@ def _readings(text: str) -> Iterator[Form]:
 
 def _list(text: str) -> list[str]:
     """The parts of a bare list: at commas, semicolons, "and", "or"."""
-    parts, found = split(text, _SEPARATORS)
-    return [part for part in parts if part] if found else [text]
+    return [part for part in split(text, {",", ";", "\\and", "\\or"})[0] if part]
 
 
 def _named(parts: list[str]) -> Group | None:
     """`y=3, x=2` sorted by the names; None where a part has no name of its own."""
-    found = [split(part, RELATIONS) for part in parts]
     named = {
-        operands[0]: part for part, (operands, signs) in zip(parts, found, strict=True) if signs == ["="]
+        operands[0]: part for part in parts for operands, signs in [split(part, RELATIONS)] if signs == ["="]
     }
-    if len(named) < len(parts) or not all(map(is_name, named)):
-        return None
-    return Group("named", [named[name] for name in sorted(named)])
+    if len(named) == len(parts) and all(map(is_name, named)):
+        return Group("named", [named[name] for name in sorted(named)])
+    return None
 
 
 def _bracketed(text: str) -> Group | None:
@@ -249,7 +242,7 @@ def _bracketed(text: str) -> Group | None:
     if match is None or not is_wrapped(text):
         return None
     inner = match[2].strip()
-    parts = [part for part in _list(inner) if part]
+    parts = _list(inner)
     if ("|" in inner) if match[1] == "\\{" else len(parts) < 2:
         return None  # a set described by a condition; an expression in brackets
     brackets = (match[1] + match[3]).replace("\\langle", "(").replace("\\rangle", ")").replace("\\", "")
@@ -277,8 +270,6 @@ def _single(text: str) -> Iterator[Form]:
         return
     amount = compound(text) or split_unit(text)
     yield amount
-    if _UNKNOWNS.fullmatch(amount.unit):  # 3 m is also 3 times m
-        yield Amount(text)
     if amount.unit in ("degree", "degrees", "deg"):
         yield Amount(f"({amount.number})*\\pi/180", "rad")
 

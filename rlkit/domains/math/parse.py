@@ -149,28 +149,27 @@ class _Parser:
     """Precedence climbing (Pratt 1973); juxtaposition is multiplication."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = [(match.lastgroup or "", match[0].strip()) for match in _TOKEN.finditer(text)]
-        self.tokens.append(("", ""))
-        self.position = 0
+        tokens = [(match.lastgroup or "", match[0].strip()) for match in _TOKEN.finditer(text)]
+        self.tokens = [("", ""), *reversed(tokens)]
+        self.last = ("", "")
         self.bars = 0  # open |…|
+        if len(self.tokens) > _MAX_TOKENS:
+            raise Unreadable("the expression is too long")
 
     def peek(self) -> str:
-        return self.tokens[self.position][1]
+        return self.tokens[-1][1]
 
-    def next(self) -> tuple[str, str]:
-        if not self.peek() or len(self.tokens) > _MAX_TOKENS:
-            raise Unreadable("the expression ends too early, or is too long")
-        self.position += 1
-        return self.tokens[self.position - 1]
+    def pop(self) -> tuple[str, str]:
+        self.last = self.tokens.pop()
+        return self.last
 
     def accept(self, *values: str) -> str:
         """The next token's text if it is one of these; it is passed then."""
-        return self.next()[1] if self.peek() in values else ""
+        return self.pop()[1] if self.peek() in values else ""
 
     def expect(self, value: str) -> None:
-        if self.peek() != value:
-            raise Unreadable(f"{self.peek()!r} in place of {value!r}")
-        self.position += 1
+        if self.pop()[1] != value:
+            raise Unreadable(f"{self.last[1]!r} in place of {value!r}")
 
     def expression(self, floor: int = _SUM) -> Node:
         """The longest expression from here whose operations bind at least as tightly as `floor`."""
@@ -196,8 +195,8 @@ class _Parser:
                 return node
 
     def starts_factor(self) -> bool:
-        kind, value = self.tokens[self.position]
-        if kind == "num" == self.tokens[self.position - 1][0]:
+        kind, value = self.tokens[-1]
+        if kind == "num" == self.last[0]:
             raise Unreadable("two numbers side by side")
         plain = kind in ("num", "periodic", "symbol") or value.lstrip("\\") in _STARTS
         return plain or (value == "|" and not self.bars)
@@ -215,7 +214,7 @@ class _Parser:
         return node
 
     def atom(self) -> Node:
-        kind, value = self.next()
+        kind, value = self.pop()
         if kind in ("num", "periodic"):
             return _number(value) if kind == "num" else _periodic(value)
         if kind == "symbol":  # an unknown or a constant, with its subscript
@@ -274,8 +273,8 @@ class _Parser:
             if following in ("(", "[", "{") or _ALIASES.get(following, following) in _FUNCTIONS:
                 break
             node = _joined("mul", node, self.expression(_POWER))
-        while self.peek() == "/" and self.tokens[self.position + 1][0] == "num":
-            self.next()
+        while self.peek() == "/" and self.tokens[-2][0] == "num":
+            self.pop()
             node = _joined("mul", node, ("inv", self.expression(_POWER)))
         return [node]
 

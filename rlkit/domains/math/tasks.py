@@ -45,15 +45,12 @@ def latex(value: Fraction) -> str:
 
 def polynomial(coefficients: list[int], x: str = "x") -> str:
     """Text of a polynomial, coefficients from the highest power down: [1, -3, 2] is x^2 - 3x + 2."""
-    text = ""
+    terms = ""
     for power, c in zip(range(len(coefficients) - 1, -1, -1), coefficients, strict=True):
         size = "" if abs(c) == 1 and power else str(abs(c))
-        text += (
-            f" {'-' if c < 0 else '+'} {size}{x if power else ''}{f'^{power}' if power > 1 else ''}"
-            if c
-            else ""
-        )
-    return re.sub(r"^ - ", "-", text.removeprefix(" + ")) or "0"
+        letter = "" if power == 0 else x if power == 1 else f"{x}^{power}"
+        terms += f" {'-' if c < 0 else '+'} {size}{letter}" if c else ""
+    return re.sub(r"^ - ", "-", terms.removeprefix(" + ")) or "0"
 
 
 def linear_equation(rng: np.random.Generator, level: int) -> Problem:
