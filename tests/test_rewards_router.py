@@ -1,6 +1,8 @@
 """The router: order, deadlines, crashes, call contexts and bad input."""
 
 import asyncio
+import base64
+import gzip
 import json
 import multiprocessing
 import os
@@ -8,10 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sandbox_here import needs_packages
 
@@ -46,8 +49,6 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
         os._exit(1)
     if solution_str == "slow":
         time.sleep(30)
-    if solution_str in ("late", "nap"):
-        time.sleep(1.5 if solution_str == "late" else 0.4)
     if solution_str == "grow":
         globals()["kept"] = bytearray(1200 << 20)
         kept[:: 4096] = b"x" * len(kept[::4096])
@@ -146,15 +147,6 @@ def test_an_answer_that_hangs_dies_or_meddles_loses_itself_and_no_other(custom, 
     assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 400)))
 
 
-def test_the_late_answer_is_settled_even_if_it_ends_before_its_worker_is_killed(custom, monkeypatch):
-    custom.grade_rows(rows(*["right"] * 400))
-    kill = os.kill
-    monkeypatch.setattr(os, "kill", lambda *a: (time.sleep(0.5), kill(*a)))  # a busy machine
-    rewards = custom.grade_rows(rows("right", "late", "nap", "right"))
-    assert [r.correct for r in rewards] == [True, False, False, True]
-    assert [r.parts.get("killed") for r in rewards[1:3]] == ["deadline", None]
-
-
 def test_parts_without_a_json_form_are_said_to_have_none(custom):
     custom.grade_rows(rows(*["right"] * 400))
     rewards = custom.grade_rows(rows(*["right"] * 20, "odd", *["right"] * 20))
@@ -162,26 +154,23 @@ def test_parts_without_a_json_form_are_said_to_have_none(custom):
     assert rewards[20].parts == {"parts": "they have no JSON form"}
 
 
+RIGHT = [1.0, True, {}, None, 0.1]
+FORGED = [
+    [],
+    [0, 1, RIGHT],  # of the first answer, which has one
+    [1, 1, RIGHT],  # of this answer, whose own comes second
+    [2, 1, RIGHT],
+    [1, 1, RIGHT, RIGHT, RIGHT],  # of more than there are
+    [1, 1, [*RIGHT[:4], "x"]],
+    [1, 1, [float("nan"), *RIGHT[1:]]],
+    [1, 1, [*RIGHT[:4], float("inf")]],
+    [1, float("inf")],
+    [1, None],
+]
+
+
 @pytest.mark.parametrize(
-    "message",
-    [
-        json.dumps([]),
-        json.dumps([0, 1, [1.0, True, {}, None, 0.1]]),  # of the first answer, which has one
-        json.dumps([1, 1, [1.0, True, {}, None, 0.1]]),  # of this answer, whose own comes second
-        json.dumps([2, 1, [1.0, True, {}, None, 0.1]]),
-        json.dumps([1, 1, *[[1.0, True, {}, None, 0.1]] * 3]),  # of more than there are
-        json.dumps([1, 1, [1.0, True, {}, None, "x"]]),
-        json.dumps([1, 1, [float("nan"), True, {}, None, 0.1]]),
-        json.dumps([1, 1, [1.0, True, {}, None, float("inf")]]),
-        json.dumps([1, 1, [1.0, True, {}, None, -1]]),
-        json.dumps([1, float("inf")]),
-        json.dumps([1, None]),
-        json.dumps(None),
-        "[" * 100_000,
-        "nonsense",
-        "half",
-    ],
-    ids=lambda message: message[:20],
+    "message", [*map(json.dumps, FORGED), "[" * 100_000, "half"], ids=lambda text: text[:20]
 )
 def test_each_answer_has_one_outcome_whatever_a_worker_sends(custom_file, message):
     config = RewardConfig(num_workers=1, timeout=1, custom_reward_function=f"{custom_file}:compute_score")
@@ -234,19 +223,24 @@ def test_a_killed_worker_is_replaced(custom):
 
 def test_a_worker_that_has_grown_too_big_is_replaced_and_loses_no_answer(custom_file):
     with Router(RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:compute_score")) as router:
-        [before] = router.grade_rows(rows("pid"))
-        assert [r.error for r in router.grade_rows(rows("right", "grow", "right"))] == [None] * 3
-        after = router.grade_rows(rows("pid", "right"))
-        assert [r.error for r in after] == [None, None]
-        assert after[0].parts["pid"] != before.parts["pid"]
+        before, *grown = router.grade_rows(rows("pid", "right", "grow", "right"))
+        after, last = router.grade_rows(rows("pid", "right"))
+    assert [r.error for r in (*grown, after, last)] == [None] * 5
+    assert after.parts["pid"] != before.parts["pid"]
 
 
-def test_closing_a_router_ends_what_waits_for_it(custom_file):
+def test_closing_a_router_ends_its_workers_and_what_waits_for_them_and_it_refuses_what_comes_later(
+    custom_file,
+):
     router = Router(RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:compute_score"))
+    [reward] = router.grade_rows(rows("pid"))
     call = router.submit(rows("slow", "right", "right"))
     time.sleep(0.5)
     router.close()
-    assert all(reward.error for reward, _ in call)
+    router.close()
+    assert all(reward.error for reward, _ in call) and ended([reward.parts["pid"]])
+    with pytest.raises(RuntimeError, match="closed"):
+        router.grade_rows(rows("right"))
 
 
 def test_a_killed_fork_server_is_replaced(custom_file):
@@ -278,13 +272,6 @@ def ended(pids, seconds=5.0):
     while any(map(alive, pids)) and time.monotonic() < until:
         time.sleep(0.05)
     return not any(map(alive, pids))
-
-
-def test_no_worker_is_left_behind(custom_file):
-    config = RewardConfig(num_workers=2, timeout=2, custom_reward_function=f"{custom_file}:compute_score")
-    with Router(config) as router:
-        pids = {x.parts["pid"] for x in router.grade_rows(rows(*["pid"] * 8))}
-    assert ended(pids)
 
 
 def test_a_hanging_worker_and_the_fork_server_die_with_a_killed_trainer(custom_file):
@@ -350,32 +337,16 @@ def test_a_run_says_whose_rights_a_custom_function_has(custom_file, monkeypatch)
 
 
 def test_all_call_contexts_give_the_same(router):
-    """reasoning360 scores 0 off the main thread: signals work there only."""
+    """Many scorers work on the main thread alone: signals do."""
     batch = [("math__x", r"\boxed{\frac{x^2-1}{x-1}}", "x+1", None), TOWER]
     batch += [("logic__graph_logical_dataset", "<answer>\nAda\n</answer>", "ada", None)]
+    batch += [("math__x", str(i), "7", None) for i in range(20)]
     here = router.grade_rows(batch)
-    found = []
-    thread = threading.Thread(target=lambda: found.append(router.grade_rows(batch)))
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor(6) as pool:
+        assert all(found == here for found in pool.map(router.grade_rows, [batch] * 6))
     tasks = [(Task.ask(s, "q", t), a) for s, a, t, _ in batch]
-    assert here == found[0] == asyncio.run(asyncio.to_thread(router.grade, tasks))
-    assert [r.correct for r in here] == [True, False, True]
-
-
-def test_several_threads_share_a_router(router):
-    batches = [[("math__x", str(i), str(k), None) for i in range(50)] for k in range(6)]
-    results: list[list[Reward]] = [[] for _ in batches]
-
-    def work(k):
-        results[k] = router.grade_rows(batches[k])
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [[r.correct for r in result].index(True) for result in results] == list(range(6))
+    assert here == asyncio.run(asyncio.to_thread(router.grade, tasks))
+    assert [i for i, r in enumerate(here) if r.correct] == [0, 2, 10]
 
 
 def test_a_hundred_power_towers_neither_hang_nor_exhaust_the_pool(router):
@@ -397,16 +368,7 @@ def test_an_unknown_data_source_names_the_nearest_and_how_to_add_one(router):
         (("math__x", b"1", "1", None), "bytes"),
         (("", "1", "1", None), "data_source"),
         (("math__x", "1", None, None), "missing"),
-        (("math__x", "1", "", None), "empty"),
-        (("math__x", "1", {"a": 1}, None), "text"),
         (("math__x", "1", object(), None), "no JSON form"),
-        (("simulation__arcagi1", "<answer>[[1]]</answer>", "not json", None), "JSON"),
-        (("simulation__arcagi1", "<answer>[[1]]</answer>", [[1, 2], [3]], None), "rows"),
-        (("logic__zebra_puzzle_dataset", "x", ["a"], None), "dict"),
-        (("codegen__taco", "```python\n1\n```", {"inputs": ["1"]}, None), "inputs and outputs"),
-        (("codegen__taco", "```python\n1\n```", {"inputs": ["1"], "outputs": []}, None), "1 inputs"),
-        (("stem__supergpqa", "A", "several", None), "letter"),
-        (("simulation__codeio", "x", "no pair", None), "codeio"),
         (("math__x", "1", {"compressed": "%%%"}, None), "decoded"),
     ],
 )
@@ -421,23 +383,12 @@ def test_a_response_without_content_is_wrong_and_no_error(router):
         assert reward.correct is False and reward.error is None
 
 
-def test_a_compressed_truth_is_decoded(router):
-    import base64
-    import gzip
-    import json
-
+def test_compressed_and_numpy_truths_are_read():
     packed = base64.b64encode(gzip.compress(json.dumps([[4, 2]]).encode())).decode()
     info = base64.b64encode(gzip.compress(b'{"index": 3}')).decode()
     parts = {"part_1": info[:7], "part_2": info[7:], "part_3": None}
-    row = ("simulation__arcagi1", "<answer>[[4, 2]]</answer>", {"compressed": packed}, parts)
-    assert router.grade_rows([row])[0].correct
-
-
-def test_numpy_truths_are_sent_as_lists(router):
-    import numpy as np
-
-    row = ("simulation__arcagi1", "<answer>[[4, 2]]</answer>", np.array([[4, 2]]), {"index": np.int64(3)})
-    assert router.grade_rows([row])[0].correct
+    for truth, extra in (({"compressed": packed}, parts), (np.array([[4, 2]]), {"index": np.int64(3)})):
+        assert rlkit.score("simulation__arcagi1", "<answer>[[4, 2]]</answer>", truth, extra).correct
 
 
 def test_an_async_custom_function_and_one_that_returns_no_number(custom_file):
@@ -471,17 +422,8 @@ def test_a_forked_process_is_told_to_make_its_own_router_and_leaves_the_parents_
     assert router.grade_rows([("math__x", "1", "1", None)])[0].correct
 
 
-def test_a_closed_router_refuses_and_closing_twice_is_fine():
-    router = Router(RewardConfig(num_workers=1))
-    router.close()
-    router.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        router.grade_rows([("math__x", "1", "1", None)])
-
-
 def test_score_grades_one_answer():
-    assert rlkit.score("math__x", r"\boxed{5}", "500").correct is False
-    assert rlkit.score("math__x", r"\boxed{5}", "5").correct is True
+    assert [rlkit.score("math__x", r"\boxed{5}", truth).correct for truth in ("500", "5")] == [False, True]
 
 
 def test_importing_the_router_imports_no_torch():
@@ -585,17 +527,17 @@ def test_a_scorer_that_fails_in_the_sandbox_is_an_error_unless_the_answer_ended_
     assert reward.correct is correct and (correct is False or error in (reward.error or ""))
 
 
+@pytest.mark.slow
 def test_verls_scorers_run_in_the_sandbox():
     pytest.importorskip("verl")
     needs_packages()
+    given = [
+        ("openai/gsm8k", "#### 72", "72", None),
+        ("openai/gsm8k", "#### 71", "72", None),
+        ("no__x", "1", "1", None),
+    ]
     with Router(RewardConfig(num_workers=1, scorer="verl")) as router:
-        found = router.grade_rows(
-            [
-                ("openai/gsm8k", "#### 72", "72", None),
-                ("openai/gsm8k", "#### 71", "72", None),
-                ("no__x", "1", "1", None),
-            ]
-        )
+        found = router.grade_rows(given)
     assert [r.value for r in found] == [1.0, 0.0, None] and "not implemented" in found[2].error
     assert scorer_of(RewardConfig(scorer="verl"))["scorer"] == "verl.utils.reward_score:default_compute_score"
     assert "can forge" in isolation(RewardConfig(scorer="verl")) and isolation(RewardConfig()) is None

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,12 +57,7 @@ def works(jail):
 
 def test_a_program_reads_and_prints(jail):
     outcome = run(jail, "import sys\nprint(input()[::-1])\nprint('note', file=sys.stderr)", "añ\n".encode())
-    assert (outcome.stdout, outcome.stderr, outcome.status, outcome.ok) == (
-        "ña\n".encode(),
-        b"note\n",
-        0,
-        True,
-    )
+    assert outcome.ok and (outcome.stdout, outcome.stderr) == ("ña\n".encode(), b"note\n")
 
 
 ENDINGS = [
@@ -168,25 +164,14 @@ def test_a_program_makes_no_memory_that_outlives_it_or_is_not_counted(jail, call
     assert run(jail, f"import ctypes\nprint(ctypes.CDLL(None).{call})").stdout == b"-1\n"
 
 
-def test_a_program_may_open_its_standard_streams_by_name(jail):
-    program = (
-        "import sys\nsys.stdin, sys.stdout = open('/dev/stdin'), open('/dev/stdout', 'w')\nprint(input())"
-    )
-    assert run(jail, program, b"7\n").stdout == b"7\n"
-
-
-def test_the_environment_holds_nothing_of_ours(level, monkeypatch):
+def test_a_program_may_open_its_standard_streams_by_name_and_finds_nothing_of_our_environment(
+    level, monkeypatch
+):
     monkeypatch.setenv("RLKIT_SECRET", "hush")
+    program = "import os, sys\nsys.stdin, sys.stdout = open('/dev/stdin'), open('/dev/stdout', 'w')\n"
+    program += "print(input(), 'RLKIT_SECRET' in os.environ, 'hush' in open('/proc/self/environ').read())"
     with Jail(choose(level)) as fresh:
-        program = (
-            "import os; print('RLKIT_SECRET' in os.environ, 'hush' in open('/proc/self/environ').read())"
-        )
-        assert run(fresh, program).stdout == b"False False\n"
-
-
-def test_a_big_input_is_read_whole(jail):
-    data = b"7\n" * (2 << 20)
-    assert run(jail, "import sys; print(len(sys.stdin.buffer.read()))", data).stdout == b"4194304\n"
+        assert run(fresh, program, b"7\n").stdout == b"7 False False\n"
 
 
 ESCAPES = {
@@ -195,12 +180,9 @@ ESCAPES = {
     "see the checkout": f"import os\nos.listdir({str(Path(__file__).parents[1])!r})",
     "read accounts": "open('/etc/shadow')",
     "trace its parent": "import os\nopen(f'/proc/{os.getppid()}/mem', 'r+b')",
-    "connect to this machine": "import socket\nsocket.create_connection(('127.0.0.1', 9), 1)",
-    "look up a name": "import socket\nsocket.getaddrinfo('example.org', 80)",
     "become root": "import os\nos.setuid(0) if os.getuid() else 1/0",
     "import the grader": "import rlkit",
     "make namespaces": "import ctypes\nassert ctypes.CDLL(None).unshare(0x10000000) == 0",
-    "make memory that outlives it": "import ctypes\nassert ctypes.CDLL(None).shmget(0, 1 << 20, 0o1600) >= 0",
     "mount": "import ctypes\nassert ctypes.CDLL(None).mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None) == 0",
 }
 
@@ -212,16 +194,12 @@ def test_a_program_cannot(tight, name):
 
 
 @needs_bubblewrap
-def test_the_network_is_unreachable_not_refused(tight):
+def test_a_program_sees_our_python_its_own_processes_and_no_network(tight):
     program = (
-        "import errno, socket\ns = socket.socket()\nprint(errno.errorcode[s.connect_ex(('127.0.0.1', 9))])"
+        "import errno, os, socket, sys\nprint(errno.errorcode[socket.socket().connect_ex(('127.0.0.1', 9))])"
     )
-    assert run(tight, program).stdout == b"ENETUNREACH\n"
-
-
-@needs_bubblewrap
-def test_a_program_sees_only_its_own_processes(tight):
-    assert run(tight, "import os\nprint(sum(n.isdigit() for n in os.listdir('/proc')))").stdout == b"2\n"
+    program += "\nprint(sum(n.isdigit() for n in os.listdir('/proc')))\nprint(sys.version)"
+    assert run(tight, program).stdout.decode() == f"ENETUNREACH\n2\n{sys.version}\n"
 
 
 def test_a_few_packages_can_be_imported_and_the_grader_cannot(jail, level):
@@ -234,25 +212,22 @@ def test_a_few_packages_can_be_imported_and_the_grader_cannot(jail, level):
 
 
 def test_honest_uses_of_processes_and_threads_work(jail):
-    assert (
-        run(jail, "import multiprocessing as m\nwith m.Pool(2) as p: print(p.map(abs, [-1, 2]))").stdout
-        == b"[1, 2]\n"
+    pool = "import multiprocessing as m\nwith m.Pool(2) as p: print(p.map(abs, [-1, 2]))"
+    assert run(jail, pool).stdout == b"[1, 2]\n"
+    daemon = (
+        "import threading\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()"
     )
-    daemon = "import threading\nprint(1)\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()"
     assert run(jail, daemon).ok
-    assert run(
-        jail, "import subprocess\nprint(subprocess.run(['echo', 'hi'], capture_output=True).stdout)"
-    ).ok
+    command = "import subprocess\nprint(subprocess.run(['echo', 'hi'], capture_output=True).stdout)"
+    assert run(jail, command).stdout == b"b'hi\\n'\n"
 
 
 def test_two_hundred_hostile_programs_leave_no_process_and_no_file():
     before = set(os.listdir("/tmp"))
     with Jail(choose()) as jail:
+        loop = "if os.fork() == 0:\n    os.setsid()\n    while True: pass"
         for i in range(200):
-            run(
-                jail,
-                f"import os\nopen('/tmp/left{i}', 'w')\nif os.fork() == 0:\n    os.setsid()\n    while True: pass",
-            )
+            run(jail, f"import os\nopen('/tmp/left{i}', 'w')\n{loop}")
         names = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
         assert names.count("jail.py") <= 4  # bwrap, its child and the server, not two hundred loops
         assert works(jail)
@@ -300,17 +275,8 @@ def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
     for folder in (tmp_path, *tmp_path.parents):
         if folder.owner() == "root" and str(folder).startswith("/tmp/"):
             folder.chmod(0o755)
-    command = [
-        "setpriv",
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        python,
-        "-B",
-        "-c",
-        script,
-        str(tmp_path),
-    ]
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    command = [*user, python, "-B", "-c", script, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/")
     assert done.stdout == "bubblewrap\nb'65534\\n'\nb\"['/dev/shm', '/tmp']\\n\"\n", done.stderr
 
@@ -348,10 +314,6 @@ def test_a_program_runs_unsafely_where_that_was_asked_for():
         assert works(jail)
 
 
-def test_the_interpreter_of_the_sandbox_is_this_one(tight):
-    assert run(tight, "import sys; print(sys.version)").stdout.decode().strip() == sys.version
-
-
 LIBRARY = """import numpy, os
 def main(text):
     try:
@@ -372,12 +334,8 @@ def test_a_library_evaluates_text_in_a_fork_of_a_jail_that_has_imported_it(level
         "__import__('os')._exit(0)",
         "numpy.arange(3).sum().item()",
     )
-    found = [
-        programs.call_function(grading, LIBRARY, "main", [[text]], modules=("numpy",))[0] for text in texts
-    ]
+    evaluate = partial(programs.call_function, grading, LIBRARY, "main", modules=("numpy",))
+    found = [evaluate([[text]])[0] for text in texts]
     assert [call.value for call in found] == [[2, False, []], [None, True, []], None, [3, False, []]]
     assert found[2].error == "exit: the program ended"
-    late = programs.call_function(
-        grading, LIBRARY, "main", [["numpy.arange(3) ** 9**9**9"]], 0.3, modules=("numpy",)
-    )
-    assert late[0].error == "time"
+    assert evaluate([["numpy.arange(3) ** 9**9**9"]], seconds=0.3)[0].error == "time"

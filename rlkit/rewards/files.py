@@ -23,16 +23,11 @@ _FIELDS = ("data_source", "response", "ground_truth")
 def score_file(
     path: str | Path, out: str | Path | None = None, config: RewardConfig | None = None
 ) -> dict[str, Any]:
-    """Score a JSON-lines file (data_source, response, ground_truth, extra_info) into another one.
+    """Score a JSON-lines file (data_source, response, ground_truth, extra_info) into `out` (default: NAME.scored.jsonl),
+    whose lines, in the order of the input, have value, correct, parts, error and the scorer.
 
-    Each line of `out` (default: NAME.scored.jsonl), in the order of the input, has value, correct, parts, error and the
-    scorer.
-
-    Returns:
-        rows, correct, errors (counts) and out (the path).
-
-    Raises:
-        UserError: the file is not there or has a line that is no such object, or `out` cannot be written.
+    Returns the counts rows, correct and errors, and the path out. Raises UserError where the file is not there or has a
+    line that is no such object, or `out` cannot be written.
     """
     path, config = Path(path), config or RewardConfig()
     out = Path(out) if out else path.with_name(path.stem + ".scored.jsonl")
@@ -93,11 +88,8 @@ class Audit:
 
 
 def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> Audit:
-    """Grade the shipped cases and store the result as JSON in `out`.
-
-    Raises:
-        UserError: `out` cannot be written, or the reward function cannot be loaded.
-    """
+    """Grade the shipped cases and store the result as JSON in `out`. Raises UserError where `out` cannot be written, or
+    the reward function cannot be loaded."""
     from rlkit.sandbox.levels import choose
 
     config = config or RewardConfig(timeout=AUDIT_SECONDS)

@@ -142,11 +142,8 @@ def _reward_of(name: str, result: Any) -> Reward:
 
 @lru_cache
 def load_function(name: str) -> Callable[..., Any]:
-    """`module:function` or `path/to/file.py:function`.
-
-    Raises:
-        UserError: the module or file cannot be imported, or has no such function.
-    """
+    """`module:function` or `path/to/file.py:function`. Raises UserError where the module or file cannot be imported, or
+    has no such function."""
     place, _, attribute = name.rpartition(":")
     try:
         if place.endswith(".py"):
@@ -161,11 +158,8 @@ def load_function(name: str) -> Callable[..., Any]:
 
 
 def scorer_of(config: RewardConfig) -> dict[str, str]:
-    """What grades the answers of a RewardConfig: `scorer`, and `scorer_version`, which changes with its verdicts.
-
-    Raises:
-        UserError: reward.custom_reward_function cannot be loaded.
-    """
+    """What grades the answers of a RewardConfig: `scorer`, and `scorer_version`, which changes with its verdicts. Raises
+    UserError where reward.custom_reward_function cannot be loaded."""
     if (own := config.custom_reward_function) is not None:
         load_function(own)
         place = own.rpartition(":")[0]

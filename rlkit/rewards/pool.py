@@ -59,15 +59,8 @@ def _fork_server(
 
 
 class Router(AbstractContextManager["Router"]):
-    """Grades answers in worker processes; a context manager. It belongs to the process that made it: a forked one has
-    none of its threads.
-
-    Args:
-        config: scorer, workers, deadline, sandbox; defaults to RewardConfig().
-
-    Raises:
-        UserError: no process can be started.
-    """
+    """Grades answers in worker processes, as a RewardConfig says. It belongs to the process that made it: a forked one
+    has none of its threads. Raises UserError where no process can be started."""
 
     def __init__(self, config: RewardConfig | None = None) -> None:
         self.config = config or RewardConfig()
@@ -100,11 +93,8 @@ class Router(AbstractContextManager["Router"]):
         return [reward for reward, _ in shown]
 
     def submit(self, rows: Iterable[Row]) -> Outcomes:
-        """`grade_rows` without waiting: rows are graded while the caller goes on.
-
-        Raises:
-            RuntimeError: the router is closed, or of another process.
-        """
+        """`grade_rows` without waiting: rows are graded while the caller goes on. Raises RuntimeError where the router
+        is closed, or of another process."""
         if os.getpid() != self._owner:
             raise RuntimeError(
                 f"This Router was made in process {self._owner}, and process {os.getpid()} is a fork of it: make a "
@@ -251,8 +241,6 @@ def shared_router(config: RewardConfig | None = None) -> Router:
 def score(
     data_source: str, response: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None
 ) -> Reward:
-    """The reward of one answer, through a router that is started at the first call and then kept.
-
-    An unknown data_source is an error that names the nearest known ones.
-    """
+    """The reward of one answer, through a router that is started at the first call and then kept. An unknown
+    data_source is an error that names the nearest known ones."""
     return shared_router().grade_rows([(data_source, response, ground_truth, extra_info)])[0]

@@ -43,11 +43,8 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 def main(settings: str) -> None:
-    """Serve jobs until the caller closes the socket.
-
-    Args:
-        settings: JSON of control (the socket's descriptor), level, user (the uid of programs, 0 for ours), limits,
-            modules (imported first, so that every program finds them loaded) and paths (where they are imported from).
+    """Serve jobs until the caller closes the socket. The settings are JSON of control (the socket's descriptor), level,
+    user (the uid of programs, 0 for ours), limits, modules (imported first) and paths (where they are imported from).
     """
     given = json.loads(settings)
     sys.path[-1:] = given["paths"]  # in place of the sandbox's own folder
@@ -55,7 +52,7 @@ def main(settings: str) -> None:
     if given["level"] == "rlimits":
         _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if given["level"] == "bubblewrap":
-        if os.uname().machine not in _DENIED:
+        if os.uname().machine not in _MACHINES:
             raise OSError(f"the sandbox knows no system calls of {os.uname().machine}")
         _call("unshare", _CLONE_NEWNET)  # without even a loopback device
     for module in given["modules"]:
@@ -215,9 +212,9 @@ def _remove(path: str) -> None:
 def _fork_contained() -> int:
     """Fork, as the first process of new namespaces: a second process for them costs milliseconds."""
     flags = ctypes.c_ulong(_CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | signal.SIGCHLD)
-    clone, python, libc = _DENIED[os.uname().machine][1], ctypes.pythonapi, ctypes.PyDLL(None, use_errno=True)
+    python, libc = ctypes.pythonapi, ctypes.PyDLL(None, use_errno=True)
     python.PyOS_BeforeFork()
-    pid = libc.syscall(clone, flags, None, None, None, None)
+    pid = libc.syscall(_MACHINES[os.uname().machine][2], flags, None, None, None, None)
     python.PyOS_AfterFork_Parent() if pid else python.PyOS_AfterFork_Child()
     if pid < 0:
         raise OSError(ctypes.get_errno(), f"clone: {os.strerror(ctypes.get_errno())}")
@@ -233,37 +230,31 @@ def _mounts(size: int) -> None:
     _call("mount", b"proc", b"/proc", b"proc", ctypes.c_ulong(flags | _MS_NOEXEC), None)
 
 
-# The number of clone, and those of the system calls that no judged program needs: unshare, setns, mount, umount2,
-# pivot_root, ptrace, process_vm_readv, process_vm_writev, keyctl, add_key, request_key, bpf, userfaultfd,
-# perf_event_open, io_uring_setup, open_by_handle_at, pidfd_getfd, and memfd_create, shmget, semget, msgget and mq_open
-# (memory that no limit counts, and that outlives the program).
+# The system calls that no judged program needs, with their numbers on the machines below. The last five make memory
+# that no limit counts, and that outlives the program.
 _DENIED = {
-    "x86_64": (
-        0xC000003E, 56,
-        (272, 308, 165, 166, 155, 101, 310, 311, 250, 248, 249, 321, 323, 298, 425, 304, 438, 319, 29,
-         64, 68, 240),
-    ),
-    "aarch64": (
-        0xC00000B7, 220,
-        (97, 268, 40, 39, 41, 117, 270, 271, 219, 217, 218, 280, 282, 241, 425, 265, 438, 279, 194,
-         190, 186, 180),
-    ),
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "keyctl": (250, 219),
+    "add_key": (248, 217), "request_key": (249, 218), "bpf": (321, 280), "userfaultfd": (323, 282),
+    "perf_event_open": (298, 241), "io_uring_setup": (425, 425), "open_by_handle_at": (304, 265),
+    "pidfd_getfd": (438, 438), "memfd_create": (319, 279), "shmget": (29, 194), "semget": (64, 190),
+    "msgget": (68, 186), "mq_open": (240, 180),
 }  # fmt: skip
+_MACHINES = {"x86_64": (0, 0xC000003E, 56), "aarch64": (1, 0xC00000B7, 220)}  # column, architecture, clone
 _CLONE3, _CLONE_NEWUSER = 435, 0x10000000
 _ALLOW, _EPERM, _ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026
 
 
 def _filter_calls() -> None:
     """A seccomp filter: no namespaces of its own (they would lift the limits), no tracing, no mounts."""
-    known = _DENIED.get(os.uname().machine)
-    if _LIBC is None or known is None:
+    if os.uname().machine not in _MACHINES:
         return
-    architecture, clone, denied = known
+    column, architecture, clone = _MACHINES[os.uname().machine]
     code = [(0x20, 0, 0, 4), (0x15, 1, 0, architecture), (0x06, 0, 0, _EPERM), (0x20, 0, 0, 0)]
     code += [(0x35, 0, 1, 0x40000000), (0x06, 0, 0, _EPERM)]  # the x32 numbers of the same calls
     code += [(0x15, 0, 1, _CLONE3), (0x06, 0, 0, _ENOSYS)]  # glibc falls back on clone
-    for number in denied:
-        code += [(0x15, 0, 1, number), (0x06, 0, 0, _EPERM)]
+    for numbers in _DENIED.values():
+        code += [(0x15, 0, 1, numbers[column]), (0x06, 0, 0, _EPERM)]
     code += [(0x15, 0, 3, clone), (0x20, 0, 0, 16), (0x45, 0, 1, _CLONE_NEWUSER), (0x06, 0, 0, _EPERM)]
     code += [(0x06, 0, 0, _ALLOW)]
     packed = b"".join(struct.pack("HBBI", *step) for step in code)

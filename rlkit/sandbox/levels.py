@@ -52,11 +52,8 @@ _ADVICE = (
 
 
 def choose(wanted: str = "auto") -> str:
-    """The level to use: the best that works for `auto`, else the one asked for.
-
-    Raises:
-        UserError: it does not work on this machine; the message says how to make it work.
-    """
+    """The level to use: the best that works for `auto`, else the one asked for. Raises UserError where it does not work
+    on this machine; the message says how to make it work."""
     why = ""
     for level in ("bubblewrap", "rlimits") if wanted == "auto" else (wanted,):
         if level == "unsafe" or (problem := problem_of(level)) is None:
@@ -109,14 +106,8 @@ class Outcome:
 
 
 class Jail(contextlib.AbstractContextManager["Jail"]):
-    """A sandbox with a warm interpreter, which forks for every program. A broken one is closed.
-
-    Args:
-        level: bubblewrap, rlimits or unsafe.
-        modules: what it imports at its start, from all installed packages; programs are forked with it.
-
-    Raises:
-        RuntimeError: the sandbox cannot be started, or breaks down (from every method).
+    """A sandbox of a level with a warm interpreter, which imports `modules` from all installed packages and forks for
+    every program. Raises RuntimeError, from every method, where it cannot be started or breaks down; then it is closed.
     """
 
     def __init__(self, level: str, modules: Sequence[str] = (), limits: Mapping[str, int] = LIMITS) -> None:

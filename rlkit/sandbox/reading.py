@@ -85,27 +85,22 @@ class TestCode:
     def fault(self) -> str | None:
         """Why it says nothing about any program, if so: it can reach nothing that fails, or has a test function whose
         arguments nobody gives, such as fixtures of pytest."""
-        called = {*map(callee, self.nodes)}
-        tests = [n for n in self.tree.body if _is_test(n) and n.name not in called | {"check"}]
+        body, called = self.tree.body, {*map(callee, self.nodes), "check"}
+        tests = [n for n in body if _is_test(n) and n.name not in called]
         methods = [m for n in tests if isinstance(n, ast.ClassDef) for m in n.body if _is_test(m)]
         for node in [*tests, *methods]:
-            if isinstance(node, _FUNCTIONS) and not node.decorator_list:
-                required = len(node.args.args) - len(node.args.defaults) - (node in methods)
-                if required > 0:
-                    return f"nobody gives the arguments of {node.name}"
-        definitions = {n.name: n for n in self.tree.body if isinstance(n, _DEFINITIONS)}
-        others = [] if self.pytest else [n for n in self.tree.body if not isinstance(n, _DEFINITIONS)]
-        todo: list[ast.AST] = [*filter(_is_test, self.tree.body), *others]
+            plain = isinstance(node, _FUNCTIONS) and not node.decorator_list
+            if plain and len(node.args.args) - len(node.args.defaults) > (node in methods):
+                return f"nobody gives the arguments of {node.name}"
+        definitions = {n.name: n for n in body if isinstance(n, _DEFINITIONS)}
+        todo: list[ast.AST] = [*filter(_is_test, body)]
+        todo += [] if self.pytest else [n for n in body if not isinstance(n, _DEFINITIONS)]
         while todo:
             nodes = list(ast.walk(todo.pop()))
             if any(map(_is_check, nodes)):
                 return None
             todo += [definitions.pop(name) for name in {*map(_id, nodes)} & definitions.keys()]
         return "it checks nothing"
-
-    def counted(self) -> ast.Module:
-        """The tree, changed so that every check calls `__check__()` first."""
-        return _Counted().visit(self.tree)
 
     def needs_program(self) -> bool:
         """Whether it uses more of a program than the plain values of its functions: its classes, the functions that it
@@ -137,12 +132,9 @@ class TestCode:
                 found = foreign or names or node.attr in _IN_PROCESS
             elif isinstance(node, ast.Call):
                 name = callee(node)
-                is_class = (
-                    name in free - {"Solution"} and _CLASS_NAME.fullmatch(name) and node not in functions
-                )
-                by_class = (name or getattr(node.func, "attr", "")) in _BY_CLASS and (
-                    names - {name} or self._other_classes(node)
-                )
+                called = name in free - {"Solution"} and node not in functions
+                by_class = _name(node.func) in _BY_CLASS and (names - {name} or self._other_classes(node))
+                is_class = called and _CLASS_NAME.fullmatch(name)
                 found = is_class or by_class or is_result(node.func) or name in results - parameters
             elif isinstance(node, ast.ExceptHandler | ast.ClassDef | ast.withitem):
                 found = names
@@ -154,10 +146,9 @@ class TestCode:
 
     def _other_classes(self, call: ast.Call) -> set[str]:
         """The classes that a value is asked for and that plain values do not have."""
-        name = callee(call) or getattr(call.func, "attr", "")
-        if name not in ("isinstance", "assertIsInstance") or len(call.args) < 2:
+        if _name(call.func) not in ("isinstance", "assertIsInstance") or len(call.args) < 2:
             return set()
-        asked = {_id(node) or getattr(node, "attr", "") for node in ast.walk(call.args[1])}
+        asked = {_name(node) for node in ast.walk(call.args[1])}
         own = {node.name for node in (*self.before, *self.nodes) if isinstance(node, ast.ClassDef)}
         return asked - own - _PLAIN_CLASSES
 
@@ -173,7 +164,9 @@ class TestCode:
         return found
 
 
-class _Counted(ast.NodeTransformer):
+class Counted(ast.NodeTransformer):
+    """Changes a tree so that every check calls `__check__()` first."""
+
     def generic_visit(self, node: ast.AST) -> Any:
         super().generic_visit(node)
         if not _is_check(node):
@@ -189,13 +182,18 @@ def last_function(program: str) -> str | None:
     if not functions:
         methods = [n for c in body if isinstance(c, ast.ClassDef) and c.name == "Solution" for n in c.body]
         functions = [n for n in methods if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
-    uses = {f.name: {_id(n) or getattr(n, "attr", "") for n in ast.walk(f)} for f in functions}
+    uses = {f.name: {_name(n) for n in ast.walk(f)} for f in functions}
     free = [name for name in uses if not any(name in uses[other] for other in uses if other != name)]
     return (free or [*uses, None])[-1]
 
 
 def _id(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _name(node: ast.AST) -> str:
+    """A name, or that of an attribute."""
+    return _id(node) or getattr(node, "attr", "")
 
 
 def callee(node: ast.AST) -> str:
@@ -240,5 +238,4 @@ def _is_check(node: ast.AST) -> bool:
 
 def _begins(node: ast.AST, *beginnings: str) -> bool:
     """Whether it is a call of a name with such a beginning."""
-    name = callee(node) or getattr(getattr(node, "func", None), "attr", "")
-    return name.startswith(beginnings)
+    return isinstance(node, ast.Call) and _name(node.func).startswith(beginnings)

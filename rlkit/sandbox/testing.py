@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from . import inside, plain
-from .reading import TestCode, callee
+from .reading import Counted, TestCode, callee
 
 
 class NotLoaded(Exception):
@@ -102,14 +102,11 @@ class Fault(Exception):
 
 
 def run(verdict: plain.Channel, job: Mapping[str, Any], sock: socket.socket | None = None) -> None:
-    """Run test code and send the job's nonce and the outcome: passed, total, error, fault and insufficient, as
-    programs.Tested has them.
+    """Run test code and send the job's nonce and the outcome, as programs.Tested has it.
 
-    Args:
-        job: tests, prefix, entry and pytest (of TestCode), named (the entry that the row names), all (go on after a
-            failure), each (seconds from one check to the next, after which the process is ended), nonce, and without
-            `sock` the program, which is then run in this process.
-        sock: leads to the process with the program.
+    The job has tests, prefix, entry and pytest (of TestCode), named (the entry that the row names), all (go on after a
+    failure), each (seconds from one check to the next, after which the process is ended), nonce, and the program, which
+    is run in this process unless `sock` leads to the one that it runs in.
     """
     tests, fault = _Run(job), None
     try:
@@ -193,7 +190,7 @@ class _Run:
         for name in {"unittest", "pytest"} & {*self.code.imported}:  # what they would run is run below
             importlib.import_module(name).main = lambda *_, **__: 0  # type: ignore[attr-defined]
         compiled = codeop.Compile()  # knows the __future__ imports of the statements before
-        body = self.code.counted().body
+        body = Counted().visit(self.code.tree).body
         for node in body:
             code: Any = compiled(ast.Module([node], []), "tests.py", "exec")  # type: ignore[arg-type]
             if self.program and self.variables:
