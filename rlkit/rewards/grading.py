@@ -158,8 +158,8 @@ def load_function(name: str) -> Callable[..., Any]:
 
 
 def scorer_of(config: RewardConfig) -> dict[str, str]:
-    """What grades the answers of a RewardConfig: `scorer`, and `scorer_version`, which changes with its verdicts. Raises
-    UserError where reward.custom_reward_function cannot be loaded."""
+    """What grades the answers of a RewardConfig: `scorer`, and `scorer_version`, which changes with its verdicts.
+    Raises UserError where reward.custom_reward_function cannot be loaded."""
     if (own := config.custom_reward_function) is not None:
         load_function(own)
         place = own.rpartition(":")[0]
