@@ -80,12 +80,6 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
             shown = ""
         return {"score": 1.0, "user": os.geteuid(), "variables": sorted(os.environ), "shown": "hush" in shown}
     return {"score": float(solution_str == ground_truth), "acc": solution_str == ground_truth}
-
-async def later(data_source, solution_str, ground_truth, extra_info):
-    return 0.25
-
-def nan(data_source, solution_str, ground_truth, extra_info):
-    return float("nan")
 """
 TOWER = ("math__x", r"\boxed{9^{9^{9^9}}}", "1", None)
 
@@ -330,7 +324,7 @@ def test_a_run_says_whose_rights_a_custom_function_has(custom_file, monkeypatch)
     config = RewardConfig(custom_reward_function=f"{custom_file}:compute_score")
     for user, words in (
         (0, "outside the sandbox as nobody"),
-        (1000, "as you, and can read your files and your processes'"),
+        (1000, "as you, and can read your files and your"),
     ):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
         assert words in (isolation(config) or "")
@@ -368,7 +362,16 @@ def test_an_unknown_data_source_names_the_nearest_and_how_to_add_one(router):
         (("math__x", b"1", "1", None), "bytes"),
         (("", "1", "1", None), "data_source"),
         (("math__x", "1", None, None), "missing"),
+        (("math__x", "1", "", None), "empty"),
+        (("math__x", "1", {"a": 1}, None), "text"),
         (("math__x", "1", object(), None), "no JSON form"),
+        (("simulation__arcagi1", "<answer>[[1]]</answer>", "not json", None), "JSON"),
+        (("simulation__arcagi1", "<answer>[[1]]</answer>", [[1, 2], [3]], None), "rows"),
+        (("logic__zebra_puzzle_dataset", "x", ["a"], None), "dict"),
+        (("codegen__taco", "```python\n1\n```", {"inputs": ["1"]}, None), "inputs and outputs"),
+        (("codegen__taco", "```python\n1\n```", {"inputs": ["1"], "outputs": []}, None), "1 inputs"),
+        (("stem__supergpqa", "A", "several", None), "letter"),
+        (("simulation__codeio", "x", "no pair", None), "codeio"),
         (("math__x", "1", {"compressed": "%%%"}, None), "decoded"),
     ],
 )
@@ -389,13 +392,6 @@ def test_compressed_and_numpy_truths_are_read():
     parts = {"part_1": info[:7], "part_2": info[7:], "part_3": None}
     for truth, extra in (({"compressed": packed}, parts), (np.array([[4, 2]]), {"index": np.int64(3)})):
         assert rlkit.score("simulation__arcagi1", "<answer>[[4, 2]]</answer>", truth, extra).correct
-
-
-def test_an_async_custom_function_and_one_that_returns_no_number(custom_file):
-    for name, value, error in (("later", 0.25, None), ("nan", None, "finite"), ("absent", None, "absent")):
-        with Router(RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:{name}")) as router:
-            [reward] = router.grade_rows(rows("x"))
-            assert reward.value == value and (error is None or error in reward.error)
 
 
 def test_a_custom_function_without_a_name_is_refused_at_once():
@@ -455,6 +451,9 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
         raise ValueError("no service")
     return {"None": None, "list": [1.0], "tuple": (1.0, 2.0), "reward": {"reward": 1}, "text": "1", "nan": float("nan"),
             "nested": {"score": {"a": 1}}, "number": 1, "dict": {"score": 0.5, "acc": True}}[solution_str]
+
+async def later(data_source, solution_str, ground_truth, extra_info):
+    return 0.25
 """
 
 
@@ -466,6 +465,9 @@ def test_what_a_reward_function_may_return(tmp_path):
     assert all("return a finite number, or a dict with score" in (r.error or "") for r in refused)
     assert "ValueError: no service" in raised.error  # of a function that may have asked a service
     assert (number.value, number.correct) == (1.0, True) and (mapping.value, mapping.correct) == (0.5, True)
+    named = (RewardConfig(custom_reward_function=f"{path}:{name}") for name in ("later", "absent"))
+    later, absent = (grade("any", "x", "right", {}, Grading(config)) for config in named)
+    assert later.value == 0.25 and "absent" in (absent.error or "")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ _FIELDS = ("data_source", "response", "ground_truth")
 def score_file(
     path: str | Path, out: str | Path | None = None, config: RewardConfig | None = None
 ) -> dict[str, Any]:
-    """Score a JSON-lines file (data_source, response, ground_truth, extra_info) into `out` (or NAME.scored.jsonl), whose
+    """Score a JSON-lines file (data_source, response, ground_truth, extra_info) into `out` (or NAME.scored.jsonl); its
     lines, in the order of the input, have value, correct, parts, error and the scorer.
 
     Returns the counts rows, correct and errors, and the path out. Raises UserError where the file is not there or has a
