@@ -215,7 +215,8 @@ def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apa
         jails[1].start([], [verdict_end, right], seconds, role="tests", **job)
     else:
         jails[0].start([], [verdict_end], seconds, role="together", program=program, **job)
-    message, error = [None], "the program ended the tests"
+    message: list[Any] = [None]
+    error = "the program ended the tests"
     with verdict:
         try:
             message = Channel(verdict, time.monotonic() + seconds).receive()
