@@ -222,18 +222,18 @@ def _command(level: str, settings: dict[str, Any]) -> list[str]:
 
 def _bubblewrap(python: str, bound: list[tuple[str, str]]) -> list[str]:
     """The beginning of the command: a system with the files `bound` that exist, each with its place in it."""
-    root, prefix = os.geteuid() == 0, str(Path(python).parent.parent)
-    line = ["bwrap", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
-    line += ["--cap-drop", "ALL"] if root else ["--unshare-user"]
-    for name in ("CAP_SYS_ADMIN", "CAP_KILL", *(("CAP_SETUID", "CAP_SETGID") if root else ())):
-        line += ["--cap-add", name]
+    prefix, user = str(Path(python).parent.parent), "--unshare-user"
+    if os.geteuid() == 0:
+        user = "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID"
+    line = f"""bwrap {user} --cap-add CAP_SYS_ADMIN --cap-add CAP_KILL --die-with-parent
+        --unshare-net --unshare-pid --unshare-ipc --unshare-uts --proc /proc --dev /dev --tmpfs /tmp
+        --perms 0755 --dir /packages --perms 0755 --dir /installed --perms 0755 --dir /jail
+        --ro-bind-try /etc/ld.so.cache /etc/ld.so.cache --ro-bind-try /etc/localtime /etc/localtime""".split()
     for place in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         if os.path.islink(place):
             line += ["--symlink", os.readlink(place), place]
         elif os.path.isdir(place):
             line += ["--ro-bind", place, place]
-    for file in ("/etc/ld.so.cache", "/etc/localtime"):
-        line += ["--ro-bind-try", file, file]
     if not prefix.startswith("/usr"):
         for parent in reversed(Path(prefix).parents[:-1]):
             line += ["--perms", "0755", "--dir", str(parent)]
@@ -242,9 +242,6 @@ def _bubblewrap(python: str, bound: list[tuple[str, str]]) -> list[str]:
         shown = folder.endswith("-packages") and folder.startswith(("/usr/", f"{prefix}/"))
         if shown and os.path.isdir(folder):
             line += ["--tmpfs", folder, "--remount-ro", folder]  # the grader may be installed there
-    line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
-    for folder in ("/packages", "/installed", "/jail"):
-        line += ["--perms", "0755", "--dir", folder]
     for origin, place in bound:
         line += ["--ro-bind-try", origin, place]
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
