@@ -107,16 +107,10 @@ class LawFit(Optimum):
             value = pd.Series(natural, df.index, name=self.table.names["y"])
             if band is None:
                 return value
-            noise, e = (
-                np.zeros(len(df)),
-                self.residuals / self.sizes() * np.sqrt(len(self.table) / self.freedom),
-            )
+            noise, known = np.zeros(len(df)), np.median(self.table.weights)
+            e = self.residuals / self.sizes() * np.sqrt(len(self.table) / self.freedom)
             if band == "prediction":
-                known = (
-                    table.numbers(df, name, "weights")
-                    if name in df.columns
-                    else np.median(self.table.weights)
-                )
+                known = table.numbers(df, name, "weights") if name in df.columns else known
                 noise = self.sizes(center, np.broadcast_to(known, len(df)))
             if self.draws is None:
                 J = problem.jacobian(self.z[None])[1][0]
@@ -179,10 +173,9 @@ def fit(
         raise UserError(f"block is {block!r}, with cluster {cluster!r}: {told}.")
     drawn = cluster is not None or block is not None or target.robust
     plan = {"count": count, "kind": resample or ("case" if drawn else "residual"), "seed": seed}
-    space: Space = (
-        form.space if log is None or (log and form.space == "loglog") else "log" if log else "linear"
-    )
-    space = "linear" if target.name == "binomial" else space
+    space: Space = "linear" if log is not None or target.name == "binomial" else form.space
+    if log and target.name != "binomial":
+        space = "loglog" if form.space == "loglog" else "log"
     kept, record = table.leave_out(df, exclude, holdout)
     options = {"weights": weights, "cluster": cluster, "block": block}
 

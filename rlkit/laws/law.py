@@ -125,10 +125,8 @@ class Law:
                 values[..., above] = low[above] + slope[..., above]
             if between.any():
                 width, share = high[between] - low[between], 1 / (1 + np.exp(-z[..., between]))
-                values[..., between], slope[..., between] = (
-                    low[between] + width * share,
-                    width * share * (1 - share),
-                )
+                values[..., between] = low[between] + width * share
+                slope[..., between] = width * share * (1 - share)
         return values, slope
 
     def __call__(self, columns: Columns, values: np.ndarray) -> np.ndarray:

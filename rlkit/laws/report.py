@@ -17,9 +17,7 @@ from rlkit.results.store import plain
 if TYPE_CHECKING:
     from rlkit.laws.fitting import LawFit
 
-CONVENTION = (
-    "AIC = 2k - 2·ln L, BIC = k·ln n - 2·ln L, k free parameters of the law; AICc counts the noise, too"
-)
+CONVENTION = "AIC = 2k - 2·ln L, BIC = k·ln n - 2·ln L, k free parameters; AICc counts the noise, too"
 KEPT = 200  # resamples in a record, from which a plan has its intervals
 STRAIGHT = {"power": "log", "logarithmic": "linear"}  # lines in ln x, and their spaces
 RAN_AWAY = "at a bound or more than a million times away from the estimate"
@@ -227,16 +225,11 @@ def summary(fit: "LawFit", level: float = 0.95) -> str:
     for name, value in fit.params.items():
         error, interval = "pinned", ""
         if name in ends:
-            error, interval = (
-                f"{fit.stderr[name]:.5g}".replace("nan", "-"),
-                "[{:.5g}, {:.5g}]".format(*ends[name]),
-            )
+            error = f"{fit.stderr[name]:.5g}".replace("nan", "-")
+            interval = "[{:.5g}, {:.5g}]".format(*ends[name])
         lines.append(f"{name:>10} {value:>12.5g} {error:>10} {interval:>28}".rstrip())
-    lines += [
-        "",
-        f"R² {c.r2:.4f}; ln L {c.log_likelihood:.6g}, AIC {c.aic:.6g}, AICc {c.aicc:.6g}, BIC {c.bic:.6g}",
-        CONVENTION,
-    ]
+    told = f"ln L {c.log_likelihood:.6g}, AIC {c.aic:.6g}, AICc {c.aicc:.6g}, BIC {c.bic:.6g}"
+    lines += ["", f"R² {c.r2:.4f}; {told}", CONVENTION]
     if test := lack_of_fit(fit):
         lines.append(f"lack of fit: {test}")
     found = warnings(fit)

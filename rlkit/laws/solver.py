@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, rel_entr
+from scipy.special import expit
 
 from rlkit.errors import UserError
 from rlkit.laws.law import Columns, Law, Space
@@ -43,7 +43,8 @@ class Loss:
         r, p = prediction - y, prediction
         if self.name == "binomial":
             with np.errstate(divide="ignore", invalid="ignore"):
-                value, fisher = rel_entr(y, p) + rel_entr(1 - y, 1 - p), 1 / (p * (1 - p))
+                right, fisher = np.where(y > 0, y * np.log(y / p), 0.0), 1 / (p * (1 - p))
+                value = right + np.where(y < 1, (1 - y) * np.log((1 - y) / (1 - p)), 0.0)
             return Terms(np.where((p > 0) & (p < 1), value, np.inf), r * fisher, fisher, fisher)
         if self.name == "ls":
             return Terms(0.5 * r * r, r, 1.0, 1.0)

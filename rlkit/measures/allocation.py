@@ -83,10 +83,10 @@ def _rates(
         told = f"all begin by {low:g} and end by {high:g} rollouts"
         raise UserError(f"These runs have no budget in common: {told}.")
     at = np.geomspace(low, high, budgets)
-    weights = [
-        [np.interp(at, spent[run], unit) for unit in np.eye(len(part))] for run, part in curves.items()
-    ]
-    rates = [np.stack(w, axis=1) @ part.to_numpy() for w, part in zip(weights, curves.values(), strict=True)]
+    rates = []
+    for run, part in curves.items():
+        weights = np.stack([np.interp(at, spent[run], unit) for unit in np.eye(len(part))], axis=1)
+        rates.append(weights @ part.to_numpy())
     return runs, at, np.stack(rates)
 
 

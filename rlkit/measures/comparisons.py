@@ -33,9 +33,8 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
             row = {"from": a, "to": b, "change": mean.value, "per_doubling": per, "low": low, "high": high}
             rows.append({**({by: name} if by else {}), **row, "problems": mean.prompts})
     if not rows:
-        raise UserError(
-            f"{x} has one value in these runs: add values to the grid, or there is nothing to compare."
-        )
+        told = "add values to the grid, or there is nothing to compare"
+        raise UserError(f"{x} has one value in these runs: {told}.")
     return remember(pd.DataFrame(rows), evals, by or "cell")
 
 
@@ -163,15 +162,9 @@ def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
     rows, both = [], graded_ends(evals)
     for name, (when, part) in itertools.product(in_order(evals, by)[by], both.items()):
         problems = part[part[by] == name].groupby(["run", "task_id"])
-        share, right, size = (
-            problems["response"].nunique() / problems.size(),
-            problems["correct"],
-            problems.size(),
-        )
-        rng, tasks = (
-            generator("diversity", str(name), when),
-            share.index.get_level_values("task_id").to_numpy(),
-        )
+        right, size = problems["correct"], problems.size()
+        share, rng = problems["response"].nunique() / size, generator("diversity", str(name), when)
+        tasks = share.index.get_level_values("task_id").to_numpy()
         mean = bootstrap_mean(share.to_numpy(), tasks, rng=rng, draws=DRAWS)
         row = {by: name, "when": when, "distinct": mean.value, "low": mean.low, "high": mean.high}
         rows.append(row | {"solved": float(right.max().mean()), "samples": float(size.mean())})
@@ -184,12 +177,10 @@ def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.n
     found, parts = {}, graded_ends(evals).values()
     for name in in_order(evals, by)[by]:
         keyed = [part[part[by] == name].groupby(["run", "task_id"])["correct"] for part in parts]
-        counts = pd.concat([table.agg(["size", "sum"]) for table in keyed], axis=1, join="inner").to_numpy(
-            int
-        )
-        if not len(counts):
+        table = pd.concat([part.agg(["size", "sum"]) for part in keyed], axis=1, join="inner")
+        if table.empty:
             continue
-        problems = pd.concat([table.size() for table in keyed], axis=1, join="inner").index
+        counts, problems = table.to_numpy(int), table.index
         samples = counts[:, [0, 2]].min(axis=1)
         ks = 2 ** np.arange(int(np.log2(np.sort(samples)[len(samples) // 10])) + 1)
         enough = samples >= ks[-1]

@@ -88,9 +88,8 @@ def final(df: pd.DataFrame) -> pd.DataFrame:
     if "cell" in whole and len(whole):
         whole = whole.dropna(subset="cell")
         if whole.empty:
-            raise UserError(
-                "None of these runs is one that the study's file asks for: there is nothing to compare."
-            )
+            told = "there is nothing to compare"
+            raise UserError(f"None of these runs is one that the study's file asks for: {told}.")
     last = whole[whole["metric"] == "eval/pass@1"].groupby("run")["step"].max()
     if last.empty:
         raise UserError("None of these runs has been evaluated: there is no metric eval/pass@1.")

@@ -76,9 +76,8 @@ def run_state(folder: Path) -> RunState:
     evaluated = parse_lines(line for line in lines if '"eval/pass@1":' in line)
     passed = [row["eval/pass@1"] for row in evaluated if row.get("eval/pass@1") is not None]
     trainer = config_of(folder).get("trainer") or {}
-    updated = max(
-        [file.stat().st_mtime for file in (log, folder / "run.json") if file.exists()], default=None
-    )
+    written = [file.stat().st_mtime for file in (log, folder / "run.json") if file.exists()]
+    updated = max(written, default=None)
     status, reason = _status(folder, info, updated, float(trainer.get("stall_timeout", 1800)))
     step, total = max((row["step"] for row in rows), default=None), trainer.get("total_training_steps")
     # the median of recent steps: an evaluation or a pause does not count

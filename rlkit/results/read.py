@@ -148,9 +148,7 @@ def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame 
         known = pq.read_schema(path).names
         if absent := {"step", "data_source", "task_id", "correct"} - set(known):
             raise ValueError(f"it has no column {min(absent)!r}.")
-        table = pd.read_parquet(
-            path, columns=columns if columns is None else [c for c in columns if c in known]
-        )
+        table = pd.read_parquet(path, columns=columns and [c for c in columns if c in known])
         return table if "suite" in known else table.assign(suite=None)
 
     path = folder / "evals.parquet"
