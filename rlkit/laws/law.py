@@ -118,15 +118,13 @@ class Law:
     def from_z(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Natural parameters (…, p) and their derivatives with respect to z (…, p)."""
         low, high, above, between = self._ranges
-        values, slope = np.array(z, dtype=float), np.ones(z.shape)
-        with np.errstate(over="ignore"):  # a parameter on its way to infinity gets there
-            if above.any():
-                slope[..., above] = np.exp(z[..., above])
-                values[..., above] = low[above] + slope[..., above]
+        with np.errstate(over="ignore", invalid="ignore"):  # a parameter on its way to infinity gets there
+            grown = np.exp(z)
+            values, slope = np.where(above, low + grown, z), np.where(above, grown, 1.0)
             if between.any():
-                width, share = high[between] - low[between], 1 / (1 + np.exp(-z[..., between]))
-                values[..., between] = low[between] + width * share
-                slope[..., between] = width * share * (1 - share)
+                width, share = high - low, 1 / (1 + np.exp(-z))
+                values = np.where(between, low + width * share, values)
+                slope = np.where(between, width * share * (1 - share), slope)
         return values, slope
 
     def __call__(self, columns: Columns, values: np.ndarray) -> np.ndarray:

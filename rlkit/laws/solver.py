@@ -144,21 +144,20 @@ class Problem:
         """Predictions (B, n) in residual space and their derivatives in z, (B, p, n): by one difference where the law
         is linear, which is exact."""
         law, linear, (B, p) = self.law, self.law.linearly, z.shape
-        values, slope = law.from_z(z)
         h = (6e-6 if self.central else 3e-8) * np.maximum(1.0, np.abs(z))
+        (values, above, below), (slope, *_) = law.from_z(np.stack([z, z + h, z - h if self.central else z]))
         step = np.maximum(np.abs(values), 1.0)
-        above = np.where(linear, values + step, law.from_z(z + h)[0])
-        below = law.from_z(z - h)[0] if self.central else values
-        moved, parts = [values], []
+        above, moves, parts = np.where(linear, values + step, above), [(0, values[:, 0])], []
         for j in np.flatnonzero(law.estimated):
             both = self.central and not linear[j]
-            for end in (below, above) if both else (above,):
-                moved.append(values.copy())
-                moved[-1][:, j] = end[:, j]
             scale = slope[:, j] / step[:, j] if linear[j] else (0.5 if both else 1.0) / h[:, j]
-            parts.append((j, len(moved) - 1, len(moved) - 2 if both else 0, scale))
+            moves += [(j, end[:, j]) for end in ((below, above) if both else (above,))]
+            parts.append((j, len(moves) - 1, len(moves) - 2 if both else 0, scale))
+        moved = np.repeat(values[None], len(moves), axis=0)
+        for row, (j, column) in zip(moved, moves, strict=True):
+            row[:, j] = column
         if B * len(next(iter(self.columns.values()))) < CELLS // 8:  # a few calls cost more than their cells
-            found = law(self.columns, np.concatenate(moved)).reshape(len(moved), B, -1)
+            found = law(self.columns, moved.reshape(-1, p)).reshape(len(moved), B, -1)
         else:
             found = [law(self.columns, at) for at in moved]
         out, outer = to_space(found[0], law.returns, self.space)
@@ -184,7 +183,8 @@ class Problem:
         """The objective's local model; coordinates that are not free (bool, (1, p) or (B, p)) have no slope. Where the
         law has no finite value the objective is infinite, and the step there is refused."""
         prediction, J = self.jacobian(z)
-        J *= free[:, :, None]
+        if not free.all():
+            J *= free[:, :, None]
         terms = loss(prediction, y)
         objective = np.einsum("bn,bn->b", *np.broadcast_arrays(weights, terms.value))
         gradient = (J @ (weights * terms.slope)[:, :, None])[:, :, 0]
