@@ -70,8 +70,10 @@ def run_facts(
     null for a run that its study's file does not ask for. The cell of a run made by hand is what tells it from others
     here. `configs` are theirs where they are known."""
     configs = [_whole(folder, read_config) or {} for folder in folders] if configs is None else configs
-    facts = [_run_json(folder) for folder in folders]
-    by_hand = [i for i, folder in enumerate(folders) if not (folder.parent.parent / "study.json").exists()]
+    files = {folder: folder.parent.parent / "study.json" for folder in folders}
+    plans = {file: _whole(file, read_json) or {} for file in dict.fromkeys(files.values())}
+    facts = [_run_json(folder, plans[file].get("runs", {})) for folder, file in files.items()]
+    by_hand = [i for i, file in enumerate(files.values()) if not file.exists()]
     for i, cell in zip(by_hand, labels([flatten(configs[i]) for i in by_hand]), strict=True):
         facts[i] |= {"cell": cell, "held_out": False}
     for found, config in zip(facts, configs, strict=True):
@@ -80,12 +82,11 @@ def run_facts(
     return facts
 
 
-def _run_json(folder: Path) -> dict[str, Any]:
+def _run_json(folder: Path, runs: Any) -> dict[str, Any]:
+    """What run.json and the runs of study.json say of a run."""
     info = _whole(folder / "run.json", read_json) or {}
     single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
-    runs = (_whole(folder.parent.parent / "study.json", read_json) or {}).get("runs", {})
-    runs = runs if isinstance(runs, dict) else {}
-    planned = runs.get(folder.name, {})
+    planned = runs.get(folder.name, {}) if isinstance(runs, dict) else {}
     place = {key: planned.get(key) for key in ("cell", "held_out")}
     if name := planned.get("variant"):
         in_order = dict.fromkeys(run.get("variant") for run in runs.values())  # that of the study's file
