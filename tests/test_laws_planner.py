@@ -28,14 +28,6 @@ def test_the_optimum_is_the_closed_form(C):
     assert not row["at_edge"]
 
 
-def test_published_parameters_give_the_published_optimum():
-    params = {"A": 482.00572, "B": 2085.4342, "E": 1.816864, "alpha": 0.347813, "beta": 0.3658541}
-    row = allocate("chinchilla", 5.76e23, params=params).iloc[0]
-    assert row["N"] == pytest.approx(7.23565e10, rel=1e-4)
-    assert row["D/N"] == pytest.approx(18.337, abs=2e-3)
-    assert row["y"] == pytest.approx(1.973963, abs=1e-6)
-
-
 def test_a_fit_carries_its_uncertainty_into_the_plan():
     fit = rlkit.fit(scattered(), "chinchilla", y="loss", bootstrap=100)
     row = allocate(fit, [1e21]).iloc[0]
