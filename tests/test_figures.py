@@ -16,7 +16,6 @@ from study_folder import write_study
 import rlkit
 from rlkit import figures
 from rlkit.errors import UserError
-from rlkit.figures import study as figures_of_study
 from rlkit.measures import summary
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
@@ -90,16 +89,12 @@ def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
     assert ax.get_xscale() == "log"
     sizes = {round(float(line.get_xdata()[0])): line.get_markerfacecolor() for line in ax.lines
              if line.get_linestyle() == "None" and len(line.get_xdata()) and line.get_marker() != "*"}  # fmt: skip
-    assert {size: face == "white" for size, face in sizes.items()} == {
-        30_000: False,
-        100_000: False,
-        1_000_000: True,
-    }
+    hollow = {size: face == "white" for size, face in sizes.items()}
+    assert hollow == {30_000: False, 100_000: False, 1_000_000: True}
     (star,) = (line for line in ax.lines if line.get_marker() == "*")
     told = drawing.table[drawing.table["part"] == "foretold"]
-    assert list(star.get_xdata()) == [1_000_000] and star.get_ydata()[0] == pytest.approx(
-        told["prediction"].item()
-    )
+    assert list(star.get_xdata()) == [1_000_000]
+    assert star.get_ydata()[0] == pytest.approx(told["prediction"].item())
     assert told["low"].item() < told["prediction"].item() < told["high"].item()
     (text,) = (text.get_text() for text in ax.texts)
     assert "\n$A$ = " in text and f"$\\alpha$ = {fit.params['alpha']:.3g} [" in text
@@ -133,13 +128,8 @@ def test_a_held_out_cell_outside_its_interval_is_a_caution():
 
 
 def test_numbers_of_a_legend_are_those_of_the_axis_or_short():
-    assert [figures.short(n) for n in (1024.0, 0.0003, 64, 10_432, 1.5e6)] == [
-        "1024",
-        "0.0003",
-        "64",
-        "10.4k",
-        "1.5M",
-    ]
+    numbers = (1024.0, 0.0003, 64, 10_432, 1.5e6)
+    assert list(map(figures.short, numbers)) == ["1024", "0.0003", "64", "10.4k", "1.5M"]
 
 
 def test_runs_that_the_study_no_longer_asks_for_are_no_final_points():
@@ -227,19 +217,3 @@ def test_a_table_has_values_with_their_intervals_in_one_cell():
     assert cells[5:] == ["c", "-0.250 [-0.300, –]", "1.00e-04", "3,000", "-0.250 [-0.400, 0.100]"]
     shown = figures.table(frame, "tokens", "difference").to_html()
     assert "1,234" in shown and "1.00e-04" in shown and "runs" not in shown
-
-
-def test_the_main_figure_has_lettered_panels_at_the_text_width_and_is_wide_in_a_column(tmp_path):
-    study = write_study(tmp_path / "outputs")
-    data = figures_of_study.StudyData(study)
-    drawing = dict(figures_of_study.draw(data, "icml", ["main"]))["main"]
-    titles = [ax.get_title(loc="left") for ax in drawing.figure.axes]
-    assert [t for t in titles if t] == [
-        f"({letter})" for letter in "abcdef"[: drawing.table["panel"].nunique()]
-    ]
-    assert drawing.figure.get_figwidth() == figures.WIDTHS["icml-text"]
-    figures_of_study.render(study, "icml", tmp_path / "paper", only=["main", "before_after"])
-    assert {"main.pdf", "before_after.pdf"} <= {path.name for path in (tmp_path / "paper").iterdir()}
-    figures_of_study.render(study, "icml", tmp_path / "whole")
-    text = (tmp_path / "whole" / "figures.tex").read_text()
-    assert text.count("\\begin{figure*}") == 1 and "{whole/main.pdf}" in text
