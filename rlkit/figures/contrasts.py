@@ -77,12 +77,11 @@ def ranked(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
 def differences(table: pd.DataFrame, venue: str = "neurips") -> dict[str, Drawing]:
     """The differences of a table of `rlkit.measures.comparisons.differences`, a figure a factor, by its name (one
     factor: ""); with intervals over problems (thick) and, where there are seeds, over seeds and problems (thin)."""
-    factors = {str(factor): rows for factor, rows in table.groupby("factor", sort=False)}
-    for rows in factors.values():
+    made = {}
+    for factor, rows in table.groupby("factor", sort=False):
         rows.attrs = table.attrs
-    return {
-        name_of(key) if len(factors) > 1 else "": _differences(rows, venue) for key, rows in factors.items()
-    }
+        made[name_of(str(factor))] = _differences(rows, venue)
+    return made if len(made) > 1 else dict(zip([""], made.values(), strict=False))
 
 
 def _differences(table: pd.DataFrame, venue: str) -> Drawing:
@@ -100,10 +99,11 @@ def _differences(table: pd.DataFrame, venue: str) -> Drawing:
         fig, (ax,) = new_axes(venue, 1, 0.16 + 0.05 * len(table))
         _rows(ax, table, "difference", list(table["cell"]))
         if several:
-            places = np.arange(len(table))
             styles = looks(table, "cell")
             colours = [styles[cell]["color"] for cell in table["cell"]]
-            ax.hlines(places, table["low_seeds"], table["high_seeds"], color=colours, linewidth=0.8)
+            ax.hlines(
+                range(len(table)), table["low_seeds"], table["high_seeds"], color=colours, linewidth=0.8
+            )
             ax.hlines([], 0, 0, color="0.4", linewidth=0.8, label="95 % over seeds and problems")
         ax.hlines([], 0, 0, color="0.4", linewidth=3, alpha=0.5, label="95 % over problems")
         ax.axvline(0, color="0.4", linewidth=0.6)

@@ -94,13 +94,13 @@ def sources(
         df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.measures`, which remember theirs in `attrs`.
     """
     found: dict[str, Any] = {} if df is None else {"runs": runs_behind(df)}
-    if isinstance(fit, Mapping):
-        laws = {str(name): _law(one) for name, one in fit.items()}
+    fits = fit if isinstance(fit, Mapping) else {} if fit is None else {"": fit}
+    records = {str(name): json.loads(one.to_json()) for name, one in fits.items()}
+    laws = {name: {k: record[k] for k in _OF_LAW if k in record} for name, record in records.items()}
+    if fit is not None:
         found["law"] = laws if len(laws) > 1 else next(iter(laws.values()), {})
-    elif fit is not None:
-        found["law"] = _law(fit)
-        if df is not None and {"run", "cell", "held_out"} <= set(df) and df["run"].is_unique:
-            found["law"]["held_out"] = plain(held_out_error(fit, df).to_dict("records"))
+    if df is not None and {"run", "cell", "held_out"} <= set(df) and df["run"].is_unique and "" in fits:
+        found["law"]["held_out"] = plain(held_out_error(fits[""], df).to_dict("records"))
     return found
 
 
@@ -114,13 +114,5 @@ def cautions(sources: Mapping[str, Any]) -> str:
         for text in (*outside(law.get("held_out", ())), *findings(law["warnings"], LABELS)):
             text = text if len(several) == 1 else f"{text.partition(' (')[0].rstrip('.')}."
             found.setdefault(text, []).append(name)
-    sentences = [
-        text if len(names) == len(several) else f"{text[:-1]} ({'; '.join(names)})."
-        for text, names in found.items()
-    ]
-    return " ".join(["Caution:", *sentences]) if sentences else ""
-
-
-def _law(fit: "LawFit") -> dict[str, Any]:
-    record = json.loads(fit.to_json())
-    return {key: record[key] for key in _OF_LAW if key in record}
+    of = {text: "" if len(n) == len(several) else f" ({'; '.join(n)})" for text, n in found.items()}
+    return " ".join(["Caution:", *(f"{text[:-1]}{which}." for text, which in of.items())]) if of else ""

@@ -18,19 +18,16 @@ Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy
 def reward_by_step(groups: Groups, venue: str = "neurips") -> Drawing:
     """Mean reward of the k-th action, a line a group; episodes that have ended count as 0, so a line's sum is
     its group's mean return."""
-    tables = []
+    sums = {name: steps_frame(es).groupby("step")["reward"].sum() / len(es) for name, es in groups.items()}
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        for name, episodes in groups.items():
-            sums = steps_frame(episodes).groupby("step")["reward"].sum() / len(episodes)
-            table = pd.DataFrame({"group": name, "step": sums.index, "reward": sums.to_numpy()})
-            ax.plot(table["step"], table["reward"], marker="o", label=f"{name} (return {sums.sum():.2f})")
-            tables.append(table)
+        for name, rewards in sums.items():
+            ax.plot(rewards.index, rewards, marker="o", label=f"{name} (return {rewards.sum():.2f})")
         ax.axhline(0, color="0.7", linewidth=0.6)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         label_axes(ax, "step of the episode", "reward, mean over episodes")
         ax.legend()
-    return Drawing(fig, pd.concat(tables, ignore_index=True))
+    return Drawing(fig, pd.concat(sums, names=["group"]).reset_index())
 
 
 def reward_distribution(groups: Groups, venue: str = "neurips") -> Drawing:

@@ -250,9 +250,9 @@ def equation(law: Law) -> str:
     for i in range(1, len(parts), 2):
         sign, name = re.fullmatch(r"(\^-?)?(\w+)", parts[i]).groups()  # type: ignore[union-attr]
         parts[i] = f"^{{{sign[1:]}{word(name)}}}" if sign else word(name)
-    text = f"${''.join(parts)}$"
+    text = f"${''.join(parts)}$" if "=" in formula else law.name.replace("_", " ")
     try:
         MathTextParser("agg").parse(text)
     except ValueError:
         return law.name.replace("_", " ")
-    return text if "=" in formula else law.name.replace("_", " ")
+    return text

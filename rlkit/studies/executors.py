@@ -141,7 +141,9 @@ class LocalExecutor:
     def __init__(
         self, workers: int | Literal["auto"], runs: int, cards: Sequence[Card] | None = None
     ) -> None:
-        names = [card.name for card in cards] if cards else visible_gpus()
+        chosen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(hardware()["gpus"])))))
+        visible = [name.strip() for name in chosen.split(",") if name.strip()]
+        names = [card.name for card in cards] if cards else visible
         self.shares = workers == "auto" and bool(names)
         self.cards = list(cards or (usable_cards(names, gpus()) if self.shares else map(Card, names)))
         room = len(names) if names and not self.shares else usable_cores()
@@ -183,13 +185,6 @@ class LocalExecutor:
 def thread_limits(threads: int) -> dict[str, str]:
     """The environment that holds a command to a number of CPU threads."""
     return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-
-
-def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = map(str, range(len(hardware()["gpus"]))) if chosen is None else chosen.split(",")
-    return [name.strip() for name in names if name.strip()]
 
 
 def usable_cards(names: Sequence[str], found: Sequence[Gpu]) -> list[Card]:

@@ -42,10 +42,11 @@ def fit_file(
     for key in chosen:
         if key not in known:
             raise UserError(f"Unknown option {key!r}.{did_you_mean(key, known)} Options: {', '.join(known)}.")
-    read, form = load_table(data), resolve(law)
-    table = _one_row_a_value(read, y)
-    if table is not read and table["run"].nunique() > 1 and not {"group", "cluster"} & set(chosen):
-        chosen["group"] = "run"
+    table, form = load_table(data), resolve(law)
+    if wide := [name for name in table.columns if name.endswith(f" - {y}") and y not in table.columns]:
+        table = _one_row_a_value(table, wide, y)
+        if table["run"].nunique() > 1 and not {"group", "cluster"} & set(chosen):
+            chosen["group"] = "run"
     used = dict.fromkeys((y, *(x.get(c, c) for c in form.columns)))
     gaps = [f"missing {c}" for c in used if c in table and table[c].isna().any()]
     chosen["exclude"] = as_rules(chosen.get("exclude")) + gaps
@@ -74,11 +75,9 @@ def load_table(path: str | Path) -> pd.DataFrame:
 
         return final(read(path)).reset_index(drop=True)
     readers: dict[str, Callable[[Path], pd.DataFrame]] = {
-        ".csv": _separated,
-        ".tsv": partial(pd.read_csv, sep="\t", encoding="utf-8-sig"),
-        ".parquet": pd.read_parquet,
-        ".jsonl": partial(pd.read_json, lines=True),
-    }
+        ".csv": _separated, ".tsv": partial(pd.read_csv, sep="\t", encoding="utf-8-sig"),
+        ".parquet": pd.read_parquet, ".jsonl": partial(pd.read_json, lines=True),
+    }  # fmt: skip
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
     if path.suffix not in readers:
@@ -100,11 +99,7 @@ def _separated(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, sep=";", decimal="," if decimal else ".", encoding="utf-8-sig")
 
 
-def _one_row_a_value(table: pd.DataFrame, y: str) -> pd.DataFrame:
-    """A wide table, with a column "run - y" for each run, as rows with the columns run and y; others stay as they
-    are."""
-    wide = [name for name in table.columns if name.endswith(f" - {y}")]
-    if y in table.columns or not wide:
-        return table
+def _one_row_a_value(table: pd.DataFrame, wide: list[str], y: str) -> pd.DataFrame:
+    """A table with the `wide` columns "run - y", one a run, as rows with the columns run and y."""
     long = table.melt([name for name in table.columns if " - " not in name], wide, "run", y)
     return long.assign(run=long["run"].str.removesuffix(f" - {y}")).dropna(subset=y, ignore_index=True)

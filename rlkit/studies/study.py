@@ -121,8 +121,10 @@ def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
                     losses[place := (run.id, run_state(run.folder).step)] += job.lost
                     again = job.lost and losses[place] <= LOSSES
                     board.ended(run, problem, again)
+                    if again and (lock := run.folder / ".lock").exists():
+                        with suppress(Timeout), FileLock(lock, timeout=LETS_GO):
+                            pass  # it may still be ending on the same file system
                     if again:
-                        _wait_for_folder(run.folder)
                         waiting.append(run)
                     elif problem is not None:
                         failed[run.id] = problem
@@ -165,13 +167,6 @@ def _command(plan: Plan, run: PlannedRun) -> list[str]:
 
 def _execution(source: str, target: Path, parameters: Mapping[str, Any]) -> list[str]:
     return [sys.executable, "-m", "rlkit.studies.notebook", source, str(target), json.dumps(parameters)]
-
-
-def _wait_for_folder(folder: Path) -> None:
-    """A run that was lost may still be ending on the same file system: wait until its folder is free."""
-    if (lock := folder / ".lock").exists():
-        with suppress(Timeout), FileLock(lock, timeout=LETS_GO):
-            pass
 
 
 def end(running: Mapping[PlannedRun, Job], board: report.Board) -> None:
