@@ -100,11 +100,8 @@ def test_every_cell_and_seed_is_a_run(project):
 
 
 def test_overrides_reach_the_runs_the_grid_and_the_study(project):
-    changes = {
-        "run.trainer.total_training_steps": 7,
-        "grid.model.path": ["ladder-60k", "ladder-1m"],
-        "seeds": [5],
-    }
+    grid = {"grid.model.path": ["ladder-60k", "ladder-1m"]}
+    changes = {"run.trainer.total_training_steps": 7, **grid, "seeds": [5]}
     plan = make_plan("params/tiny.yaml", changes)
     assert [(r.config.model.path, r.config.seed) for r in plan.runs] == [("ladder-60k", 5), ("ladder-1m", 5)]
     assert plan.runs[0].config.trainer.total_training_steps == 7
@@ -155,19 +152,11 @@ def test_a_notebook_that_calls_the_study_is_given_what_the_study_was_called_with
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        (
-            "grid:",
-            "variants: {a: {model.path: ladder-1m}}\ngrid:",
-            r"variants\.a sets \['model\.path'\], which the grid",
-        ),
+        ("grid:", "variants: {a: {model.path: ladder-1m}}\ngrid:", r"variants\.a sets \['model\.path'\], which the"),
         ("seeds:", "sedes:", r"Unknown key 'sedes'\. Did you mean 'seeds'"),
         ("model.path: [ladder-30k", "model.pth: [ladder-30k", r"holdout\.model\.path has \['ladder-60k'\]"),
         ("total_training_steps", "total_steps", r"Unknown key 'trainer\.total_steps'.*total_training_steps"),
-        (
-            "path: [ladder-60k]",
-            "path: [ladder-9m]",
-            r"holdout\.model\.path has \['ladder-9m'\], which the grid",
-        ),
+        ("path: [ladder-60k]", "path: [ladder-9m]", r"holdout\.model\.path has \['ladder-9m'\], which the grid"),
         ("path: [ladder-60k]", "path: [ladder-30k, ladder-60k]", "which is every run"),
         ("[0, 1]", "[]", r"seeds is \[\]: list at least 1\.$"),
         ("[0, 1]", "[0, 0]", "a seed is listed twice"),
@@ -175,28 +164,18 @@ def test_a_notebook_that_calls_the_study_is_given_what_the_study_was_called_with
         ("[ladder-30k, ladder-60k]", "[ladder-30k, ladder-60k, ladder-30k]", "a seed is listed twice"),
         ("grid:", "grid:\n  seed: [0, 1]", "list seeds under 'seeds'"),
         ("study: tiny", "study: a/b", "study is 'a/b'"),
-        (
-            "study: tiny",
-            "notebook: notebooks/trian.ipynb",
-            r"no notebook .*trian\.ipynb\. Did you mean 'train",
-        ),
+        ("study: tiny", "notebook: notebooks/trian.ipynb", r"no notebook .*trian\.ipynb\. Did you mean 'train"),
         ("study: tiny", "analysis: {lwa: power}", r"no parameter 'lwa'\. Did you mean 'law'"),
         ("study: tiny", "analysis: {law: powr}", r"Unknown law 'powr'\. Did you mean 'power'"),
-        ("steps: 3}", "steps: 3}, data: {train: [{kind: file, path: no.parquet}]}", r"no\.parquet"),
-        (
-            "steps: 3}",
-            "steps: 3}, data: {max_prompt_length: 3}",
-            r"params/tiny\.yaml: ladder-30k, seed 0: data\.max_prompt_length is 3, but 200 of 200 held-out prompts",
-        ),
-        (
-            "seeds:",
-            "variants: {a: {}, b: {algorithm.adv_estimator: dr_grpo}}\nseeds:",
-            r"tiny\.yaml: b, ladder-30k, seed 0: algorithm\.adv_estimator is 'dr_grpo'\. Dr\. GRPO is",
-        ),
         ("study: tiny", "analysis: {law: 3}", r"parameter 'law' .* is 3: give a str"),
+        ("steps: 3}", "steps: 3}, data: {train: [{kind: file, path: no.parquet}]}", r"no\.parquet"),
+        ("steps: 3}", "steps: 3}, data: {max_prompt_length: 3}",
+         r"params/tiny\.yaml: ladder-30k, seed 0: data\.max_prompt_length is 3, but 200 of 200 held-out prompts"),
+        ("seeds:", "variants: {a: {}, b: {algorithm.adv_estimator: dr_grpo}}\nseeds:",
+         r"tiny\.yaml: b, ladder-30k, seed 0: algorithm\.adv_estimator is 'dr_grpo'\. Dr\. GRPO is"),
         ("run: {trainer: {total_training_steps: 3}}", "", r"run: field required"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_sentence_and_nothing_is_started(project, old, new, sentence):
     edit(project, old, new)
     with pytest.raises(UserError, match=sentence):
@@ -243,9 +222,8 @@ def test_the_plan_prices_each_warm_start_that_is_not_made_once(project, capsys, 
         return [row[0] for row in rows if row and row[2] == "5.0e+08"], out
 
     rows, out = shown()
-    assert rows == ["warm start of optim.lr = 0.001,"] * 2 and {"ladder-30k", "ladder-60k"} <= set(
-        out.split()
-    )
+    assert rows == ["warm start of optim.lr = 0.001,"] * 2
+    assert {"ladder-30k", "ladder-60k"} <= set(out.split())
     assert "8 of 8 runs to do: 9.0e+09 FLOPs, about 26 s" in out
     folder = place(make_plan("params/tiny.yaml").runs[0].config)
     assert folder is not None
@@ -296,9 +274,8 @@ def test_what_is_left_is_in_words():
 
 def test_held_out_cells_are_frozen_before_the_first_run(project):
     make_plan("params/tiny.yaml").record()
-    assert json.loads((project / "outputs/tiny/study.json").read_text())["holdout"] == {
-        "model.path": ["ladder-60k"]
-    }
+    frozen = json.loads((project / "outputs/tiny/study.json").read_text())["holdout"]
+    assert frozen == {"model.path": ["ladder-60k"]}
     edit(project, "  model.path: [ladder-60k]", "  model.path: [ladder-30k]")
     with pytest.raises(UserError, match="what is held out cannot change"):
         study("params/tiny.yaml")
@@ -324,9 +301,8 @@ def test_failed_runs_do_not_stop_the_rest_and_the_next_call_continues(project, c
     assert "rlkit status outputs/tiny --watch" in shown
     assert 'rlkit.read("outputs/tiny")' in shown and "rlkit figures outputs/tiny" in shown
     assert (project / "analysed.txt").read_text() == "x"
-    assert sorted(p.name for p in (project / "outputs/tiny/notebooks").iterdir()) == sorted(
-        ["analysis.ipynb", *(f"{run}.ipynb" for run in second.runs)]
-    )
+    kept = {path.name for path in (project / "outputs/tiny/notebooks").iterdir()}
+    assert kept == {"analysis.ipynb", *(f"{run}.ipynb" for run in second.runs)}
 
     with pytest.raises(StudyFailed, match=r"1 of 2 runs failed\. .*RuntimeError: the disk melted"):
         first.tables()

@@ -267,8 +267,4 @@ def test_no_cluster_is_one_sentence(monkeypatch):
 
 def test_local_workers_are_as_many_as_there_is_room_and_need_for(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
-    assert (LocalExecutor(0, 8).workers, LocalExecutor(0, 1).workers, LocalExecutor(3, 8).workers) == (
-        2,
-        1,
-        3,
-    )
+    assert [LocalExecutor(*asked).workers for asked in ((0, 8), (0, 1), (3, 8))] == [2, 1, 3]

@@ -71,25 +71,20 @@ def test_no_shipped_file_sets_a_key_that_does_nothing_to_its_run():
         assert inert_keys(run, set_keys(run)) == {}, path
 
 
-def test_a_dry_run_says_which_keys_do_nothing(tmp_path):
-    call = ["run", "params/train.yaml", "actor.clip_ratio_high=0.4", "--dry-run", "--root", str(tmp_path)]
-    said = " ".join(CliRunner().invoke(app, call).output.split())
-    assert "actor.clip_ratio_high changes nothing here: each batch is one optimizer step" in said
-    said = CliRunner().invoke(app, [*call, "actor.ppo_epochs=2"]).output
-    assert "changes nothing" not in said
-
-
-def test_a_study_over_a_key_that_does_nothing_is_warned_of_before_its_runs(tmp_path):
-    file = tmp_path / "clips.yaml"
-    file.write_text(
-        "study: clips\nrun: {model: {path: ladder-10k, warm_start: {kind: none}}}\n"
-        "grid: {actor.clip_ratio_high: [0.2, 0.4]}\n"
+def test_a_dry_run_of_a_run_or_a_study_says_which_keys_do_nothing(tmp_path):
+    run, study = tmp_path / "run.yaml", tmp_path / "clips.yaml"
+    run.write_text("study: one\nmodel: {path: ladder-10k}\nactor: {clip_ratio_high: 0.4}\n")
+    study.write_text(
+        "study: clips\nrun: {model: {path: ladder-10k}}\ngrid: {actor.clip_ratio_high: [0.2, 0.4]}\n"
     )
-    said = CliRunner().invoke(app, ["study", str(file), "--dry-run", "--root", str(tmp_path)]).output
-    assert "actor.clip_ratio_high changes nothing here" in " ".join(said.split())
-    file.write_text(file.read_text().replace("run: {", "run: {actor: {ppo_epochs: 2}, "))
-    said = CliRunner().invoke(app, ["study", str(file), "--dry-run", "--root", str(tmp_path)]).output
-    assert "changes nothing" not in said
+    for command, file, used in (
+        ("run", run, "actor.ppo_epochs=2"),
+        ("study", study, "run.actor.ppo_epochs=2"),
+    ):
+        call = [command, str(file), "--dry-run", "--root", str(tmp_path)]
+        said = " ".join(CliRunner().invoke(app, call).output.split())
+        assert "actor.clip_ratio_high changes nothing here: each batch is one optimizer step" in said
+        assert "changes nothing" not in CliRunner().invoke(app, [*call, used]).output
 
 
 @pytest.fixture

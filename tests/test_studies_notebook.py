@@ -35,13 +35,10 @@ def test_parameters_are_read_from_the_tagged_cell(tmp_path):
     }  # fmt: skip
 
 
-def test_an_unknown_notebook_parameter_is_an_error(tmp_path):
+def test_an_unknown_parameter_and_an_untagged_notebook_are_errors(tmp_path):
     with pytest.raises(UserError, match=r"no parameter 'stesp'. Did you mean 'steps'"):
         execute(notebook(tmp_path), tmp_path / "out.ipynb", {"stesp": 3})
     assert not (tmp_path / "out.ipynb").exists()
-
-
-def test_an_untagged_notebook_is_an_error(tmp_path):
     with pytest.raises(UserError, match="has 0 cells tagged 'parameters'"):
         execute(notebook(tmp_path, tag="other"), tmp_path / "out.ipynb")
 
@@ -64,17 +61,15 @@ def test_a_value_without_a_notebook_form_is_an_error(tmp_path, value):
 
 def test_values_arrive_as_they_were_meant_in_this_interpreter_and_folder(tmp_path):
     values = "print([lr, steps, name, sizes, extra])"
-    target = execute(
-        notebook(tmp_path, values, "import os, sys\nprint([sys.executable, os.getcwd()])"),
-        tmp_path / "deep" / "out.ipynb",
-        {
-            "lr": np.float64(3),
-            "steps": np.int64(7),
-            "name": Path("a/b"),
-            "sizes": (1, 2),
-            "extra": np.ones(2),
-        },
-    )
+    source = notebook(tmp_path, values, "import os, sys\nprint([sys.executable, os.getcwd()])")
+    given = {
+        "lr": np.float64(3),
+        "steps": np.int64(7),
+        "name": Path("a/b"),
+        "sizes": (1, 2),
+        "extra": np.ones(2),
+    }
+    target = execute(source, tmp_path / "deep" / "out.ipynb", given)
     assert "[3.0, 7, 'a/b', [1, 2], [1.0, 1.0]]" in outputs(target)
     assert repr([sys.executable, str(Path.cwd())]) in outputs(target)
     saved = nbformat.read(target, as_version=4)
@@ -97,16 +92,17 @@ def test_a_failed_notebook_is_kept_until_it_succeeds(tmp_path):
     assert not (tmp_path / "out.failed.ipynb").exists() and "after" in outputs(target)
 
 
-def test_a_dead_kernel_is_a_failure_whatever_the_cells_say(tmp_path):
-    source = notebook(tmp_path, "print('before')", "import os; os._exit(0)", "print('after')")
-    with pytest.raises(NotebookFailed, match="the kernel died"):
-        execute(source, tmp_path / "out.ipynb")
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        ("import os; os._exit(0)", "the kernel died"),
+        ("import sys; sys.exit(0)", "ended before its last cell"),
+    ],
+)
+def test_a_dead_kernel_and_an_exit_are_failures_whatever_the_cells_say(tmp_path, cell, why):
+    with pytest.raises(NotebookFailed, match=why):
+        execute(notebook(tmp_path, "print('before')", cell, "print('after')"), tmp_path / "out.ipynb")
     assert "before" in outputs(tmp_path / "out.failed.ipynb")
-
-
-def test_leaving_a_cell_with_exit_is_a_failure(tmp_path):
-    with pytest.raises(NotebookFailed, match="ended before its last cell"):
-        execute(notebook(tmp_path, "import sys; sys.exit(0)"), tmp_path / "out.ipynb")
 
 
 def test_a_user_error_in_a_cell_keeps_its_sentence(tmp_path):

@@ -46,9 +46,8 @@ def work(gigabytes: float) -> tuple[list[str], Path, float]:
 def test_as_many_runs_as_fit_and_the_emptiest_card_first(executor):
     jobs = [executor.start(*work(9)) for _ in range(6)]
     assert [job.environment["CUDA_VISIBLE_DEVICES"] for job in jobs] == ["0", "0", "0", "3", "0", "3"]
-    assert (
-        executor.start(*work(9)) is None and executor.start(*work(3)) is not None
-    )  # a smaller one still fits
+    assert executor.start(*work(9)) is None
+    assert executor.start(*work(3)) is not None  # a smaller one still fits
     jobs[3].ended = True
     again = executor.start(*work(9))
     assert again is not None and again.environment["CUDA_VISIBLE_DEVICES"] == "3"
@@ -60,9 +59,8 @@ def test_a_run_is_told_its_share_and_shares_never_exceed_a_card(executor):
         jobs.append(job)
     assert len(jobs) == 5 + 2
     for name, room in (("0", 40), ("3", 20)):
-        shares = [
-            int(j.environment[device.SHARE]) for j in jobs if j.environment["CUDA_VISIBLE_DEVICES"] == name
-        ]
+        here = [job.environment for job in jobs if job.environment["CUDA_VISIBLE_DEVICES"] == name]
+        shares = [int(environment[device.SHARE]) for environment in here]
         assert all(share == pytest.approx(7 * GB - CONTEXT, abs=2) for share in shares)
         assert sum(shares) + CONTEXT * len(shares) <= room * GB
 
@@ -141,9 +139,7 @@ def test_mps_is_seen_where_the_user_has_it_on(monkeypatch, tmp_path):
 
 def test_a_process_is_told_its_card_and_share(tmp_path):
     executor = LocalExecutor("auto", 3, [Card("5", 80 * GB)])
-    code = (
-        "import os, sys; sys.exit(os.environ['CUDA_VISIBLE_DEVICES'] + ' ' + os.environ['RLKIT_GPU_MEMORY'])"
-    )
+    code = "import os, sys; e = os.environ; sys.exit(e['CUDA_VISIBLE_DEVICES'] + ' ' + e['RLKIT_GPU_MEMORY'])"
     job = executor.start([sys.executable, "-c", code], tmp_path / "a.log", GB)
     assert job is not None and job.problem() == f"5 {int(GB * MARGIN)}"
     assert os.environ.get("RLKIT_GPU_MEMORY") is None

@@ -14,6 +14,7 @@ from rlkit.domains import Source
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.models.shapes import LADDER, at_hand
+from rlkit.params import override
 from rlkit.results.labels import value_of
 from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
@@ -242,18 +243,18 @@ def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
     """Refuse a study with runs that would end at their first step, as those that differ in seed or size all do."""
     from rlkit.training.checks import preflight  # loads torch
 
-    seen = set()
+    first: dict[str, PlannedRun] = {}
     for run in runs:
-        config, model = run.config, run.config.model.path
-        content = config.model_dump(mode="json")
-        content["seed"], content["model"]["warm_start"]["seed"], content["actor"]["optim"] = 0, 0, {}
-        if model in LADDER or not at_hand(model):  # a hub's model is looked at when a run loads it
-            content["model"]["path"] = "ladder" if model in LADDER else "hub"
-        if (key := content_hash(content)) in seen:
-            continue
-        seen.add(key)
-        if config.data.order == "curriculum" and config.data.train_max_samples <= 0 and not at_hand(model):
-            trainer = config.trainer.model_copy(update={"total_training_steps": 1})  # else it makes all tasks
+        model = run.config.model.path
+        known = model if at_hand(model) else "hub"  # which is looked at when a run loads it
+        kind = "ladder" if model in LADDER else known
+        alike = {"seed": 0, "model.path": kind, "model.warm_start.seed": 0, "actor.optim": {}}
+        first.setdefault(content_hash(override(run.config.model_dump(mode="json"), alike)), run)
+    for run in first.values():
+        config = run.config
+        of_all = config.data.order == "curriculum" and config.data.train_max_samples <= 0
+        if of_all and not at_hand(config.model.path):  # whose first batch takes all tasks to find
+            trainer = config.trainer.model_copy(update={"total_training_steps": 1})
             config = config.model_copy(update={"trainer": trainer})
         try:
             preflight(config)
