@@ -132,9 +132,12 @@ def cases(rng: np.random.Generator, program: Program, count: int) -> list[tuple[
     return list(found.values())
 
 
+TESTS = 8  # hidden ones of a program
+
+
 @sources.register("programs")
 class Programs(Source):
-    """Functions of a list, a string or an integer, composed of steps, with generated tests.
+    """Programs composed of steps: half are functions with assertions, half read a line and print.
 
     `extra_info["solution"]` is the reference solution in a fence; all tests were computed from it.
     """
@@ -143,18 +146,14 @@ class Programs(Source):
     kind: Literal["programs"] = "programs"
     steps: Annotated[int, Field(ge=1, le=6)] = 3
     """Most steps; drawn evenly from 1 up to it."""
-    tests: Annotated[int, Field(ge=3, le=50)] = 8
-    """Hidden tests."""
-    form: Literal["functional", "stdin", "both"] = "both"
-    """functional: assertions on a function. stdin: a whole program that reads and prints."""
 
     def task(self, index: int) -> Task:
-        rng = generator("programs", self.steps, self.tests, self.form, index)
-        stdin = self.form == "stdin" or (self.form == "both" and bool(rng.integers(2)))
+        rng = generator("programs", self.steps, TESTS, "both", index)
+        stdin = bool(rng.integers(2))
         program, tests = Program((), ()), []
-        while len({repr(out) for _, out in tests}) < self.tests // 2:  # outputs that tell programs apart
+        while len({repr(out) for _, out in tests}) < TESTS // 2:  # outputs that tell programs apart
             program = compose(rng, int(rng.integers(1, self.steps + 1)))
-            tests = cases(rng, program, self.tests + 1)
+            tests = cases(rng, program, TESTS + 1)
         question, truth, code = (_stdin if stdin else _functional)(program, tests)
         solution = f"```python\n{code}\n```"
         info = {"index": index, "difficulty": len(program.steps), "reference": code, "solution": solution}
@@ -200,16 +199,13 @@ class CodeIO(Source):
     kind: Literal["code_io"] = "code_io"
     steps: Annotated[int, Field(ge=1, le=8)] = 3
     """Most steps of the program; drawn evenly from 1 up to it."""
-    predict: Literal["output", "input", "both"] = "both"
-    """What is asked for."""
 
     def task(self, index: int) -> Task:
-        rng = generator("code_io", self.steps, self.predict, index)
-        wanted = self.predict if self.predict != "both" else ("output", "input")[int(rng.integers(2))]
+        rng = generator("code_io", self.steps, "both", index)
+        wanted, given = (("output", "input"), ("input", "output"))[int(rng.integers(2))]
         program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
         value = an_input(rng, program.parameter)
         pair = {"input": {program.parameter: value}, "output": program.run(value)}
-        given = "output" if wanted == "input" else "input"
         form = f" (a mapping with the key {program.parameter})" if wanted == "input" else ""
         question = (
             f"Here is a Python function:\n{program.source()}\n\n"

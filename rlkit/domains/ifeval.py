@@ -169,10 +169,9 @@ def _bound(name: Any, arguments: Mapping[str, Any] | None, prompt: Any) -> Calla
     if name not in CHECKS:
         raise UserError(f"Unknown instruction {name!r}.{did_you_mean(str(name), CHECKS)}")
     check = CHECKS[name]
+    values = {"prompt_to_repeat": prompt} | {k: v for k, v in (arguments or {}).items() if v is not None}
     known = list(inspect.signature(check).parameters)[1:]
-    given = {k: v for k, v in (arguments or {}).items() if v is not None and k in known}
-    if "prompt_to_repeat" in known and prompt is not None:
-        given.setdefault("prompt_to_repeat", str(prompt))
+    given = {name: values[name] for name in known if values.get(name) is not None}
     try:
         check("word", **given)
     except (TypeError, AttributeError) as problem:

@@ -59,16 +59,17 @@ class Clue(NamedTuple):
 def solutions(clues: Iterable[Clue], size: int, attributes: int) -> Iterator[Grid]:
     """Every grid of `size` houses that satisfies the clues, attribute by attribute with backtracking."""
 
-    def extended(grids: Iterable[Grid], decided: list[Clue]) -> Iterator[Grid]:
-        for grid in grids:
-            for order in permutations(range(size)):
-                if all(clue.holds([*grid, order]) for clue in decided):
-                    yield [*grid, order]
+    def extended(grid: Grid) -> Iterator[Grid]:
+        if len(grid) == attributes:
+            yield grid
+            return
+        for order in permutations(range(size)):
+            if all(clue.holds([*grid, order]) for clue in decided[len(grid)]):
+                yield from extended([*grid, order])
 
-    clues, grids = list(clues), iter([Grid()])
-    for new in range(attributes):
-        grids = extended(grids, [c for c in clues if max(c.first[0], c.second[0]) == new])
-    return grids
+    clues = list(clues)
+    decided = [[c for c in clues if max(c.first[0], c.second[0]) == new] for new in range(attributes)]
+    return extended([])
 
 
 def unique(clues: list[Clue], size: int, attributes: int) -> bool:

@@ -89,18 +89,16 @@ def _units() -> Any:
 
 @sources.register("formulas")
 class Formulas(Source):
-    """One-formula problems of five subjects; the answer is a number with a unit, or the letter of one."""
+    """One-formula problems of five subjects; half ask for a number with a unit, half for one of four letters."""
 
     makes: ClassVar[tuple[str, ...]] = ("stem__units", "stem__choice")
     kind: Literal["formulas"] = "formulas"
     level: Annotated[int, Field(ge=1, le=3)] = 3
     """1: the formula's own units. 2: given quantities in other units. 3: the answer in another one too."""
-    form: Literal["number", "choice", "both"] = "both"
-    """number: a value and its unit in a box. choice: one of four letters in a box."""
 
     def task(self, index: int) -> Task:
-        rng = generator("formulas", self.level, self.form, index)
-        choice = self.form == "choice" or (self.form == "both" and bool(rng.integers(2)))
+        rng = generator("formulas", self.level, "both", index)
+        choice = bool(rng.integers(2))
         while True:  # until the value is one that is comfortably written out
             formula = FORMULAS[int(rng.integers(len(FORMULAS)))]
             level = int(rng.integers(1, self.level + 1))
@@ -184,19 +182,15 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     answer = given(response)
     if not answer or len(answer) > _LONGEST:
         return Reward.of(False, reason="no answer")
-    if same_answer(answer, ground_truth):
+    from rlkit.domains.math.compare import approximately, equivalent
+
+    same = equivalent(answer, ground_truth) or approximately(answer, ground_truth, TOLERANCE)
+    if same or same_text(answer, ground_truth):
         return Reward.of(True)
     if grading.settings.judge_url is None or figure(clean(ground_truth)) is not None:
         return Reward.of(False)
     question = str(extra_info.get("question") or "")
     return Reward.of(judge.means_the_same(grading, question, ground_truth, answer), judged=True)
-
-
-def same_answer(answer: str, truth: str) -> bool:
-    """The rules: mathematics, units, words."""
-    from rlkit.domains.math.compare import approximately, equivalent
-
-    return equivalent(answer, truth) or approximately(answer, truth, TOLERANCE) or same_text(answer, truth)
 
 
 _FONTS = re.compile(rf"(?:{FONT}|\\ce(?![A-Za-z]))\s*")

@@ -48,6 +48,7 @@ Table = dict[str, list[Any]]
 LEVELS = {"cell": 1, "extreme": 1, "difference": 2, "count": 2, "total": 3, "mean": 3, "top_two": 4, "best_group": 4,
           "extreme_in_group": 4}  # fmt: skip
 """Level of each kind of question."""
+_COLUMNS = 3  # with numbers
 
 
 def _ask(kind: str, table: Table, theme: Theme, column: str, rng: np.random.Generator) -> tuple[str, list]:
@@ -92,16 +93,14 @@ class Tables(Source):
     kind: Literal["tables"] = "tables"
     rows: Annotated[int, Field(ge=3, le=10)] = 8
     """Most rows; drawn evenly from 3 up to it."""
-    columns: Annotated[int, Field(ge=1, le=4)] = 3
-    """Number columns."""
     level: Annotated[int, Field(ge=1, le=4)] = 4
     """Hardest kind of question: 1 look-ups, 2 comparisons, 3 sums and means, 4 groups and rankings."""
 
     def task(self, index: int) -> Task:
-        rng = generator("tables", self.rows, self.columns, self.level, index)
+        rng = generator("tables", self.rows, _COLUMNS, self.level, index)
         theme = THEMES[int(rng.integers(len(THEMES)))]
         rows = int(rng.integers(3, self.rows + 1))
-        table = _table(theme, rows, self.columns, rng)
+        table = _table(theme, rows, rng)
         kind = _pick([kind for kind, level in LEVELS.items() if level <= self.level], rng)
         question, answers = _ask(kind, table, theme, _pick(list(table)[2:], rng), rng)
         lines = [list(table), ["---"] * len(table), *zip(*table.values(), strict=True)]
@@ -116,13 +115,13 @@ class Tables(Source):
         )
 
 
-def _table(theme: Theme, rows: int, columns: int, rng: np.random.Generator) -> Table:
+def _table(theme: Theme, rows: int, rng: np.random.Generator) -> Table:
     """Number columns hold no value twice, so that rankings have one answer."""
     table: Table = {
         theme.row: [theme.names[int(k)] for k in rng.permutation(len(theme.names))[:rows]],
         theme.category: [_pick(theme.categories, rng) for _ in range(rows)],
     }
-    for k in sorted(rng.permutation(len(theme.numbers))[:columns]):
+    for k in sorted(rng.permutation(len(theme.numbers))[:_COLUMNS]):
         column, (low, high) = list(theme.numbers.items())[int(k)]
         table[column] = [int(v) for v in rng.choice(np.arange(low, high + 1), size=rows, replace=False)]
     return table
