@@ -1,18 +1,7 @@
 """Domains: where tasks come from and how answers are scored.
 
-A domain is one file or one folder here. It registers *sources* (components that make tasks) and *scorers*
-(functions that grade an answer for the data_sources they name). Adding a domain is adding a file:
-
-    from rlkit.domains import Source, scorer, sources
-    from rlkit.types import Reward, Task
-
-    @sources.register("parity")
-    class Parity(Source):
-        kind: Literal["parity"] = "parity"
-        def task(self, index): ...
-
-    @scorer("parity")
-    def score(response, ground_truth, extra_info): return Reward.of(response.strip() == ground_truth)
+A domain is one file or one folder here. It registers *sources* (components that make tasks) and *scorers* (functions
+that grade an answer for the data_sources they name). Adding a domain is adding a file: docs/how-to/extend.md has one.
 """
 
 from abc import abstractmethod

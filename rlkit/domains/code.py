@@ -200,7 +200,7 @@ print("ok" if values.get("ok") is True else "no")
 
 def _called(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
     """Arguments and values."""
-    calls = [_arguments(given) for given in truth["inputs"]]
+    calls = list(map(_arguments, truth["inputs"]))
     forms = _values(truth["inputs"], truth["outputs"])
     right: list[list[bool]] = [[] for _ in forms]  # whether each call gave the value in this form
 
@@ -218,7 +218,7 @@ def _called(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
 def _arguments(given: Any) -> list[Any]:
     """A test's arguments: a list of them, or text with one JSON value a line."""
     if isinstance(given, list | dict):
-        return given if isinstance(given, list) else [given]
+        return [given] if isinstance(given, dict) else given
     return [literal(line, line) for line in str(given).split("\n") if line.strip()]
 
 

@@ -19,8 +19,6 @@ from rlkit.errors import Ungradable, UserError, WrongAnswer
 from rlkit.sandbox import programs
 from rlkit.sandbox.programs import Grading
 
-__all__ = ["Grading", "close", "decode", "parse", "same_output", "same_value", "score_in_sandbox"]
-
 _LARGEST = 512 << 20  # bytes of a decompressed ground truth
 
 

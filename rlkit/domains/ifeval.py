@@ -19,15 +19,11 @@ from rlkit.types import Reward
 
 _SENTENCE_END = re.compile(r"(?<=[.!?‽])\s+|(?<=[.!?‽][\"'”’)\]])\s+")
 _SHORT = re.compile(r"\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|u\.s|jr|sr|no|fig)\.$", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
 _FEW = 8  # words; langdetect is no judge of so short a text
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff\u00ad"))  # would hide a forbidden word
 _LONGEST = 250_000  # characters of a response; a longer one follows nothing
 _ENOUGH = 10_000  # characters from which a language is told
-
-
-def words(text: str) -> list[str]:
-    """Runs of letters, digits and underscores."""
-    return re.findall(r"\w+", text)
 
 
 def opening_word(text: str) -> str:
@@ -52,7 +48,7 @@ def in_language(text: str, code: str) -> bool:
     """Whether a text is in a language (ISO 639-1), as langdetect says; a few words in ASCII letters are English."""
     import langdetect
 
-    found = words(text)
+    found = _WORD.findall(text)
     if code == "en" and 0 < len(found) <= _FEW and all(c.isascii() for c in text if c.isalpha()):
         return True
     langdetect.DetectorFactory.seed = 0
@@ -106,7 +102,8 @@ CHECKS: dict[str, Callable[..., bool]] = {
     "language:response_language": lambda text, language: in_language(text, language),
     "length_constraints:number_sentences": lambda text, num_sentences, relation:
         _count(len(sentences(text)), relation, num_sentences),
-    "length_constraints:number_words": lambda text, num_words, relation: _count(len(words(text)), relation, num_words),
+    "length_constraints:number_words": lambda text, num_words, relation:
+        _count(len(_WORD.findall(text)), relation, num_words),
     "length_constraints:number_paragraphs": lambda text, num_paragraphs:
         all(parts := _parts(text, "***")) and len(parts) == num_paragraphs,
     "length_constraints:nth_paragraph_first_word": _first_word,
@@ -132,7 +129,7 @@ CHECKS: dict[str, Callable[..., bool]] = {
         text.strip().strip('"').lower().endswith(end_phrase.strip().lower()),
     "startend:quotation": lambda text: bool(text.strip('" \n')) and text.strip()[0] == '"' == text.strip()[-1],
     "change_case:capital_word_frequency": lambda text, capital_frequency, capital_relation:
-        _count(sum(word.isupper() for word in words(text)), capital_relation, capital_frequency),
+        _count(sum(word.isupper() for word in _WORD.findall(text)), capital_relation, capital_frequency),
     "change_case:english_capital": lambda text: text.isupper() and in_language(text.lower(), "en"),
     "change_case:english_lowercase": lambda text: text.islower() and in_language(text, "en"),
     "punctuation:no_comma": lambda text: "," not in text,

@@ -1,8 +1,8 @@
 """A model that judges free-text answers, behind an OpenAI-compatible endpoint.
 
 The answer is data, not instructions: it is shortened and quoted as a JSON string, one that imitates the judge is wrong
-without being asked about, and the verdict is read from the last line of the judge's reply and from nowhere else. An
-endpoint that cannot be reached, or a reply without a verdict, is an error and never a zero.
+without being asked about, and only the last line of the reply is the verdict. A judge that cannot be reached, or gives
+no verdict, is an error and never a zero.
 """
 
 import json

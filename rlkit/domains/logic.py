@@ -51,9 +51,12 @@ class Clue(NamedTuple):
             f"the person whose {names[a].lower()} is {ATTRIBUTES[names[a]][v]}"
             for a, v in (self.first, self.second)
         )
-        if self.kind == "at":
-            return f"{first} lives in house {self.second[1] + 1}."
-        return f"{first} {RELATIONS[self.kind][0]} {second}."
+        at = self.kind == "at"
+        return (
+            f"{first} lives in house {self.second[1] + 1}."
+            if at
+            else f"{first} {RELATIONS[self.kind][0]} {second}."
+        )
 
 
 def solutions(clues: Iterable[Clue], size: int, attributes: int) -> Iterator[Grid]:
@@ -119,21 +122,16 @@ class Zebra(Source):
         size, count = int(rng.integers(2, self.houses + 1)), int(rng.integers(2, self.attributes + 1))
         names = [list(ATTRIBUTES)[int(k)] for k in sorted(rng.permutation(len(ATTRIBUTES))[:count])]
         grid, clues = puzzle(rng, size, count)
-        places = [
-            [ATTRIBUTES[name][places.index(k)] for k in range(size)]
-            for name, places in zip(names, grid, strict=True)
-        ]
-        rows = [list(row) for row in zip(map(str, range(1, size + 1)), *places, strict=True)]
+        columns = [[ATTRIBUTES[name][grid[a].index(k)] for k in range(size)] for a, name in enumerate(names)]
+        rows = [[str(k + 1), *(column[k] for column in columns)] for k in range(size)]
         values = "\n".join(f"- {name}: {', '.join(ATTRIBUTES[name][:size])}" for name in names)
-        texts = enumerate((clue.text(names) for clue in clues), 1)
-        lines = "\n".join(f"{i}. {text[0].upper()}{text[1:]}" for i, text in texts)
+        lines = "\n".join(f"{i}. T{clue.text(names)[1:]}" for i, clue in enumerate(clues, 1))
         question = (
-            f"There are {size} houses in a row, numbered 1 to {size} from left to right. Each house has "
-            f"one person, and the people differ in every attribute:\n{values}\nClues:\n{lines}\n"
-            "Work out the whole grid. Give it as a dictionary with the keys header (a list of the column "
-            f"names, {['House', *names]}) and rows (one list of strings a house, from house 1 on), in "
-            "<answer> </answer> tags, for example <answer> {'header': [...], 'rows': [[...], [...]]} "
-            "</answer>."
+            f"There are {size} houses in a row, numbered 1 to {size} from left to right. Each house has one person, "
+            f"and the people differ in every attribute:\n{values}\nClues:\n{lines}\nWork out the whole grid. "
+            f"Give it as a dictionary with the keys header (a list of the column names, {['House', *names]}) and rows "
+            "(one list of strings a house, from house 1 on), in <answer> </answer> tags, for example <answer> "
+            "{'header': [...], 'rows': [[...], [...]]} </answer>."
         )
         truth = {"header": ["House", *names], "rows": rows}
         info = {"index": index, "difficulty": size * count, "clues": len(clues)}

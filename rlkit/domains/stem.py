@@ -1,7 +1,7 @@
 """Science: generated one-formula problems with units, and the scorers of letters, quantities, formulas and words."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -122,17 +122,13 @@ class Formulas(Source):
 
 def _instance(formula: Formula, level: int, rng: np.random.Generator) -> tuple[list[str], float, str]:
     """Given quantities as text, the answer's value and its unit; which units depends on the level."""
-
-    def unit(units: Sequence[str], free: bool) -> str:
-        return units[int(rng.integers(len(units)))] if free else units[0]
-
-    known = []
+    known: list[tuple[int, str]] = []
     for low, high, *units in formula.variables:
-        of = unit(units, level > 1)
-        known.append((int(rng.integers(low, high + 1)), of))
-    asked = unit(formula.units, level > 2)
-    answer = formula.compute(*(_units().Quantity(*quantity) for quantity in known)).to(asked)
-    return [f"{value} {of}" for value, of in known], float(answer.magnitude), asked
+        unit = units[int(rng.integers(len(units)))] if level > 1 else units[0]
+        known.append((int(rng.integers(low, high + 1)), unit))
+    unit = formula.units[int(rng.integers(len(formula.units)))] if level > 2 else formula.units[0]
+    answer = formula.compute(*(_units().Quantity(*quantity) for quantity in known)).to(unit)
+    return [f"{value} {of}" for value, of in known], float(answer.magnitude), unit
 
 
 def _written(value: float) -> str:
@@ -207,7 +203,8 @@ def same_text(answer: str, truth: str) -> bool:
         return True
     a, b, signs = words(answer), words(truth), _SIGN.findall(ours) == _SIGN.findall(theirs)
     spoken = any(word.isalpha() and len(word) > 1 for word in a + b)  # `5 - 3` has no words
-    return spoken and signs and len(a) == len(b) and all(map(_same_word, a, b))
+    alike = len(a) == len(b) and all(_forms(x) & _forms(y) for x, y in zip(a, b, strict=True))
+    return spoken and signs and alike
 
 
 _SIGN = re.compile(
@@ -225,15 +222,12 @@ def words(text: str) -> list[str]:
     return [word for word in found[:-1] if word not in ("the", "a", "an", "it")] + found[-1:]  # vitamin A
 
 
-def _same_word(a: str, b: str) -> bool:
-    return a == b or (len(a) > 2 and len(b) > 2 and bool(_singulars(a) & _singulars(b)))
-
-
-def _singulars(word: str) -> set[str]:
+def _forms(word: str) -> set[str]:
+    """A word and the singulars that it may be the plural of, of three letters or more."""
     endings = _ENDINGS[1:] if word.endswith(("ss", "us", "is")) else _ENDINGS
-    stems = [(word.removesuffix(plural), singular) for plural, singular in endings if word.endswith(plural)]
-    in_a = {one for one in _IN_A if one[:-2] + "a" == word}
-    return {word, *in_a, *(stem + singular for stem, singular in stems if len(stem) > 1)}
+    singulars = {word.removesuffix(plural) + one for plural, one in endings if word.endswith(plural)}
+    singulars |= {one for one in _IN_A if one[:-2] + "a" == word}
+    return {word} | {one for one in singulars if len(one) > 2}
 
 
 def formula(text: str) -> str:
