@@ -187,13 +187,9 @@ def test_tests_of_the_programs_own_classes_run_in_its_process_and_say_so(router)
 @pytest.mark.parametrize(
     "name",
     [
-        "exit on load",
-        "writes a verdict to every descriptor",
-        "patched builtins",
-        "atexit",
-        "modules replaced",
+        "exit on load", "writes a verdict to every descriptor", "patched builtins", "atexit", "modules replaced",
     ],
-)
+)  # fmt: skip
 def test_simple_cheats_fail_in_the_programs_process_too(router, name):
     wrong = CHEATS[name] + "\nclass Stack:\n    push = pop = lambda s, *x: None\n    __len__ = lambda s: 7"
     assert grade(router, wrong, {"functional": STACK}).correct is False
@@ -277,8 +273,7 @@ CHECK = "def check(candidate):\n    assert candidate(2) == 4\n    assert candida
 @pytest.mark.parametrize(
     ("truth", "info"),
     [
-        ({"functional": CHECK}, {"entry_point": "square"}),
-        ({"functional": CHECK}, {}),
+        ({"functional": CHECK}, {"entry_point": "square"}), ({"functional": CHECK}, {}),
         ({"functional": CHECK + "check(square)"}, {}),
         ({"functional": CHECK}, {"entry_point": "Solution().square"}),
         ({"functional": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        self.assertEqual(square(2), 4)\n"}, {}),
@@ -298,21 +293,15 @@ def test_tests_that_are_defined_are_run(router, truth, info):
 @pytest.mark.parametrize(
     "truth",
     [
-        {"functional": "print(square(2) == 4)"},
-        {"functional": "def helper():\n    assert square(2) == 4"},
-        {"functional": "square(2)"},
-        {"functional": "def check(candidate):\n    candidate(2)"},
+        {"functional": "print(square(2) == 4)"}, {"functional": "def helper():\n    assert square(2) == 4"},
+        {"functional": "square(2)"}, {"functional": "def check(candidate):\n    candidate(2)"},
         {"functional": "import unittest\nclass T(unittest.TestCase):\n    def helper(self):\n        pass"},
-        {"solution_file": "from solution import square"},
-        {"pytest": "from solution import square\nassert True"},
+        {"solution_file": "from solution import square"}, {"pytest": "from solution import square\nassert True"},
         {"pytest": "from solution import square\ndef helper():\n    assert square(2) == 4"},
-        {"pytest": "from solution import square\ndef test_square():\n    square(2)"},
-        {"inputs": [], "outputs": []},
-        {"inputs": ["1"], "outputs": []},
-        {"functional": " "},
-        {"functional": "assert ("},
+        {"pytest": "from solution import square\ndef test_square():\n    square(2)"}, {"inputs": [], "outputs": []},
+        {"inputs": ["1"], "outputs": []}, {"functional": " "}, {"functional": "assert ("},
     ],
-)
+)  # fmt: skip
 def test_test_code_that_tests_nothing_is_an_error_of_the_row(router, truth):
     for program in (SQUARE, ZERO):
         reward = grade(router, program, truth)

@@ -194,19 +194,18 @@ def test_other_orders_and_two_orders_are_wrong(text):
     [
         ("<answer>n12</answer>", True), (tag("\n N12 \n"), True), (tag("'n12'."), True), (tag("**n12**"), True),
         (r"\boxed{n12}", True), (r"\boxed{\text{n12}}", True), (r"\boxed{\mathrm{n12}}", True),
-        (tag(r"\boxed{n12}"), True),
-        (tag("ｎ12"), True), (tag("n13") + r" No, \boxed{n12}", True), (tag(r"\texttt{n12}"), True),
-        ("Answer: n12", True), ("```\nn12\n```", True), ("**Answer:** n12", True), ("Answer: n12 or n13", False),
-        (tag("The node is n12"), True), (tag("The node is not n12"), False), (tag("the node is n12 or n13"), False),
-        ("```\nn12\n```\n```\nn13\n```", False), ("Answer: n12\nAnswer: n13", False),
-        (tag(""), False), (tag("n12, n13"), False), (tag("n12 or n13"), False), (tag("n13"), False), ("n12", False),
-        (r"\boxed{n12} or \boxed{n13}", False), (tag("n12") + r" No, \boxed{n13}", False),
-        (tag("n12") + tag("n13"), False),
+        (tag(r"\boxed{n12}"), True), (tag("ｎ12"), True), (tag("n13") + r" No, \boxed{n12}", True),
+        (tag(r"\texttt{n12}"), True), ("Answer: n12", True), ("```\nn12\n```", True), ("**Answer:** n12", True),
+        ("Answer: n12 or n13", False), (tag("The node is n12"), True), (tag("The node is not n12"), False),
+        (tag("the node is n12 or n13"), False), ("```\nn12\n```\n```\nn13\n```", False),
+        ("Answer: n12\nAnswer: n13", False), (tag(""), False), (tag("n12, n13"), False), (tag("n12 or n13"), False),
+        (tag("n13"), False), ("n12", False), (r"\boxed{n12} or \boxed{n13}", False),
+        (tag("n12") + r" No, \boxed{n13}", False), (tag("n12") + tag("n13"), False),
         (rf"<think>{tag('n12')}</think> unknown", False), ("<answer>n12", False), (tag("not n12"), False),
-        (tag("n\u200b12"), False),
-        (tag("п12"), False), (r"\boxed{n12, n13}", False), (tag("['n12', 'n13']"), False),
+        (tag("n\u200b12"), False), (tag("п12"), False), (r"\boxed{n12, n13}", False),
+        (tag("['n12', 'n13']"), False),
     ],
-)
+)  # fmt: skip
 def test_nodes(response, right):
     assert score_names(response, "n12", {}).correct is right
 

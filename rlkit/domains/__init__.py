@@ -22,13 +22,8 @@ those that need the settings or the time left. The reward's value is the share t
 `reward.partial_credit` is set, and all or nothing otherwise."""
 
 _WHERE = "a file that `plugins` names, or under rlkit/domains/."
-sources = Registry(
-    "source",
-    "rlkit.domains",
-    "rlkit.data.sources",
-    "rlkit.environments.rollout",
-    hint=f"A source is a class in {_WHERE}",
-)
+_ROOMS = ("rlkit.domains", "rlkit.data.sources", "rlkit.environments.rollout")
+sources = Registry("source", *_ROOMS, hint=f"A source is a class in {_WHERE}")
 scorers = Registry("data_source", "rlkit.domains", hint=f"Register a scorer with @scorer(name) in {_WHERE}")
 scorer = scorers.register
 
@@ -68,8 +63,7 @@ class Source(Component):
     """Unique training tasks of this source: its weight too, in place of `data.train_max_samples`."""
 
     makes: ClassVar[tuple[str, ...]] = ()
-    """data_sources of a generator's tasks (shell patterns): problems that differ in their numbers alone are
-    its design, not a leak."""
+    """data_sources of a generator's tasks (shell patterns), whose problems may differ in their numbers alone."""
 
     @abstractmethod
     def task(self, index: int) -> Task:

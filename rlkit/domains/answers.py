@@ -32,14 +32,10 @@ _ANSWER_LINE = re.compile(
     r"|^[ \t]{0,9}\#\#\#\#[ \t]*(?P<gsm8k>(?![^\n]*answer\b)[^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
-_SENTENCE = re.compile(
-    r"(?i)\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)"
-)
+_SAYS = re.compile(r"(?i)\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)")
 _CLAUSE = re.compile(r"(?is)(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
 _SENTENCE_END = re.compile(rf"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{{2}})|;\s)(?!(?:or|and|also|{_HEDGE})\b)")
-
-_OPENING_FENCE = re.compile(r"(?<![`~])(?P<marks>`{3,}|~{3,})")
 FONT = r"\\(?:(?:text|math)(?:bf|it|rm|sf|tt|normal)?|mbox|bm|boldsymbol|operatorname|underline|emph|rm|bf)(?![A-Za-z])"
 """A command of LaTeX for a font."""
 _CHOICE = re.compile(
@@ -151,7 +147,7 @@ def final_answer(response: str) -> str | None:
             value = value.strip().strip("*_`").strip()
             clause = _CLAUSE.fullmatch(value) if len(value) <= 5 * _LINE else None
             answer = _first_sentence(clause[1]) if clause else value  # The largest n is 34.
-    if answer is None and (sentences := list(_SENTENCE.finditer(text))):
+    if answer is None and (sentences := list(_SAYS.finditer(text))):
         return _first_sentence(text[sentences[-1].end() :].partition("\n")[0])
     return tagged(response) if answer is None else answer
 

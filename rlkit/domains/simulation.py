@@ -109,9 +109,7 @@ def _same_json(a: Any, b: Any) -> bool:
 
 
 @scorer("simulation__cruxeval*")
-def score_cruxeval(
-    response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading
-) -> Reward:
+def score_claim(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
     """1 when the last fence holds one assertion `assert f(arguments) == value` of literals that is true, about the
     arguments `extra_info["input"]` (when the output is asked for) or the value `["output"]` (when the input is)."""
     code = parse(ground_truth, dict, "cruxeval").get("functional")
@@ -127,9 +125,7 @@ def score_cruxeval(
     if claim is None:
         return Reward.of(False, reason="no assertion of literals")
     name, given, value = claim
-    if name != (
-        "f" if re.search(r"^(?:async +)?def +f\b|^f *=(?!=)", code, re.MULTILINE) else last_function(code)
-    ):
+    if name != ("f" if re.search(r"(?m)^(?:async +)?def +f\b|^f *=(?!=)", code) else last_function(code)):
         return Reward.of(False, reason=f"the assertion is about {name}, which is not the program's function")
     mode = str(extra_info.get("task") or extra_info.get("mode") or "")
     any_input = "input" not in shown or mode.endswith(("input", "-i"))

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import FONT, TOLERANCE, final_answer, given, in_percent, side_by_side
+from rlkit.domains.answers import FONT, TOLERANCE, given, in_percent, side_by_side
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -196,22 +196,20 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     answer = given(response)
     if not answer or len(answer) > _LONGEST:
         return Reward.of(False, reason="no answer")
-    marked = final_answer(response) is not None
-    right, boxes = same_members(answer, theirs, units=marked), side_by_side(response)  # or one box a member
+    right, boxes = same_members(answer, theirs), side_by_side(response)  # or one box a member
     several = len(boxes) == len(theirs) > 1 and answer.endswith(boxes[-1])
-    return Reward.of(right or (several and same_members("|".join(boxes), theirs, units=True)))
+    return Reward.of(right or (several and same_members("|".join(boxes), theirs)))
 
 
-def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
-    """Whether a list has exactly the members `theirs`, in any order. With `units`, a bare figure in `theirs` is met
-    by the figure and a measure behind it, such as km or years."""
+def same_members(answer: str, theirs: list[str]) -> bool:
+    """Whether a list has exactly the members `theirs`, in any order."""
     ours = members(answer)
     if len(ours) == 1 < len(theirs):
         listed = re.sub(r"^[\[{(](.*)[\])}]$", r"\1", ours[0])
         ours = members(re.sub(r",? and |, |; ?", "|", listed))
     left = list(theirs)
     for part in ours:
-        if not (found := [other for other in left if same_member(part, other, units)]):
+        if not (found := [other for other in left if same_member(part, other)]):
             return False
         left.remove(found[0])
     return not left
@@ -278,12 +276,12 @@ def figure(text: str) -> Figure | None:
     return found if math.isfinite(value * scale) else None
 
 
-def same_member(ours: str, theirs: str, units: bool = False) -> bool:
-    """Whether two members are the same words or the same figure."""
+def same_member(ours: str, theirs: str) -> bool:
+    """Whether two members are the same words or the same figure; a bare one is met by one with a measure, as 5 km."""
     if ours == theirs:
         return True
     x, y = figure(ours), figure(theirs)
-    measured = _MEASURED.fullmatch(ours[:_SHORT]) if units and theirs[-1:].isdigit() else None
+    measured = _MEASURED.fullmatch(ours[:_SHORT]) if theirs[-1:].isdigit() else None
     if x is None and (match := measured or _NAMED.fullmatch(ours[:_SHORT])):
         x = figure(match[1])
     if x is None or y is None or (x.percent != y.percent and x.scale != y.scale):
