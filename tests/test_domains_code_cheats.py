@@ -4,6 +4,7 @@
 import json
 import os
 import time
+from itertools import product
 
 import pytest
 from sandbox_here import needs_packages
@@ -42,29 +43,14 @@ VERDICT = (
     "".join(f"\\x{byte:02x}" for byte in len(BODY).to_bytes(8, "big")) + BODY
 )  # as the tests send theirs
 EVERY = ["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__bool__"]
-FORMS = [
-    "__sub__",
-    "__rsub__",
-    "__add__",
-    "__radd__",
-    "__abs__",
-    "__mul__",
-    "__truediv__",
-    "__round__",
-    "__neg__",
-    "__pos__",
-    "__iter__",
-    "__getitem__",
-]
+FORMS = ["__sub__", "__rsub__", "__add__", "__radd__", "__abs__", "__mul__", "__truediv__", "__round__", "__neg__",
+         "__pos__", "__iter__", "__getitem__"]  # fmt: skip
 
 
 def chameleon(base=""):
     """A class that is everything that it is compared with."""
     lines = [
-        f"class C({base}):",
-        "    __hash__ = lambda s: 0",
-        "    __len__ = lambda s: 1",
-        "    __next__ = lambda s: s",
+        f"class C({base}):\n    __hash__ = lambda s: 0\n    __len__ = lambda s: 1\n    __next__ = lambda s: s"
     ]
     lines += [f"    {name} = lambda s, *o: {name != '__ne__'}" for name in EVERY]
     lines += [f"    {name} = lambda s, *o: s" for name in FORMS]
@@ -109,8 +95,6 @@ CHEATS = {
     "kills its parent": "import os, signal\ndef half(x):\n    os.kill(os.getppid(), signal.SIGTERM); return 9",
     "skips": "import unittest\ndef half(x): raise unittest.SkipTest('no')",
     "pytest skip": "def half(x):\n    import pytest\n    pytest.skip('no')",
-    "an AssertionError": "def half(x): raise AssertionError",
-    "a StopIteration": "def half(x): raise StopIteration",
     "a GeneratorExit": "def half(x): raise GeneratorExit",
     "a KeyboardInterrupt": "def half(x): raise KeyboardInterrupt",
     "an exception without its arguments": "def half(x): raise UnicodeDecodeError('a', b'', 0, 1, 'b')",
@@ -159,17 +143,10 @@ def test_no_cheat_passes(level_router, truth):
     level, router = level_router
     if truth == "pytest":
         needs_packages(level)
-    names = [
-        n for n in CHEATS if not (n == "reads the tests' files" and level == "rlimits")
-    ]  # those all can read
+    names = [n for n in CHEATS if n != "reads the tests' files" or level != "rlimits"]  # those all can read
     rows = [("codegen__x", f"```python\n{CHEATS[name]}\n```", TRUTHS[truth], {}) for name in names]
     rewards = dict(zip(names, router.grade_rows(rows), strict=True))
-    passed = {
-        name: r
-        for name, r in rewards.items()
-        if r.correct is not False or r.error or r.parts.get("trusted") is False
-    }
-    assert not passed
+    assert not {n: r for n, r in rewards.items() if r.correct is not False or r.error or "trusted" in r.parts}
     assert grade(router, "def half(x): return x / 2", TRUTHS[truth]).correct  # and the next one is judged
 
 
@@ -184,12 +161,16 @@ def test_tests_of_the_programs_own_classes_run_in_its_process_and_say_so(router)
     assert "trusted" not in grade(router, "def half(x): return x / 2", TRUTHS["equality"]).parts
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "exit on load", "writes a verdict to every descriptor", "patched builtins", "atexit", "modules replaced",
-    ],
-)  # fmt: skip
+SIMPLE = [
+    "exit on load",
+    "writes a verdict to every descriptor",
+    "patched builtins",
+    "atexit",
+    "modules replaced",
+]
+
+
+@pytest.mark.parametrize("name", SIMPLE)
 def test_simple_cheats_fail_in_the_programs_process_too(router, name):
     wrong = CHEATS[name] + "\nclass Stack:\n    push = pop = lambda s, *x: None\n    __len__ = lambda s: 7"
     assert grade(router, wrong, {"functional": STACK}).correct is False
@@ -208,15 +189,14 @@ def test_a_program_cannot_say_that_the_tests_are_at_fault(router):
     assert (reward.correct, reward.error) == (False, None)
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        "import unittest; raise unittest.SkipTest('no')",
-        "raise SystemExit(0)",
-        "exit()",
-        "import pytest; pytest.skip('no')",
-    ],
-)
+WAYS = [
+    "import unittest; raise unittest.SkipTest('no')",
+    "raise SystemExit(0)",
+    "import pytest; pytest.skip('no')",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "truth",
     [
@@ -234,18 +214,19 @@ def test_a_program_cannot_end_or_skip_the_tests_that_run_in_its_process(router, 
 
 def test_the_tests_decide_where_they_run_and_never_the_program(router):
     """A program cannot have itself tested in its own process by what it returns."""
-    for program in (
+    programs = (
         CHEATS["an object that is everything"],
         "def half(x): return lambda: 3",
         "def half(x): yield 3",
-    ):
-        for tests in (
-            "assert half(half(3)) == 0.75",
-            "assert half(3) == 1.5",
-            "x = half(3)\nassert half(x) == 0.75",
-        ):
-            reward = grade(router, program, {"functional": tests})
-            assert reward.correct is False and "trusted" not in reward.parts, (program, tests)
+    )
+    all_tests = (
+        "assert half(half(3)) == 0.75",
+        "assert half(3) == 1.5",
+        "x = half(3)\nassert half(x) == 0.75",
+    )
+    for program, tests in product(programs, all_tests):
+        reward = grade(router, program, {"functional": tests})
+        assert reward.correct is False and "trusted" not in reward.parts, (program, tests)
 
 
 PREFIX = "import math\ndef is_same_list(a, b):\n    return list(a) == list(b)\nclass Node:\n    def __init__(self, v):\n        self.v = v\n    def __eq__(self, o): return self.v == o.v\n"
@@ -316,13 +297,13 @@ def test_a_program_that_keeps_the_tests_from_asserting_is_wrong_and_no_error(rou
 
 
 def test_an_error_that_a_program_raises_is_named_as_it_is(router):
-    for program, reason in (
-        ("return 1", "SyntaxError"),
-        ("import nonsense", "ModuleNotFoundError"),
-        ("1 / 0", "ZeroDivisionError"),
-    ):
-        for truth in (TRUTHS["equality"], TRUTHS["calls"]):
-            assert grade(router, program, truth).parts["reason"].startswith(reason)
+    reasons = {
+        "return 1": "SyntaxError",
+        "import nonsense": "ModuleNotFoundError",
+        "1 / 0": "ZeroDivisionError",
+    }
+    for (program, reason), truth in product(reasons.items(), (TRUTHS["equality"], TRUTHS["calls"])):
+        assert grade(router, program, truth).parts["reason"].startswith(reason)
 
 
 def test_each_test_has_a_limit_of_its_own_and_all_have_a_total():

@@ -94,16 +94,10 @@ def test_numbers_of_any_length_are_read_and_written(router):
     for output in (f'"{long}"', long):
         truth = f'{{"fn_name": "power", "inputs": ["6000"], "outputs": [{output}]}}'
         assert router.grade_rows([("codegen__x", fence(returns), truth, {})])[0].correct
-    assert grade(
-        router,
-        returns,
-        {"functional": "assert len(str(power(6000))) > 4300\nassert power(6000) == 7 ** 6000"},
-    ).correct
-    assert (
-        grade(router, returns, {"functional": "assert power(6000) == 7 ** 6001"})
-        .parts["reason"]
-        .startswith("AssertionError")
-    )
+    tests = "assert len(str(power(6000))) > 4300\nassert power(6000) == 7 ** 6000"
+    assert grade(router, returns, {"functional": tests}).correct
+    wrong = grade(router, returns, {"functional": "assert power(6000) == 7 ** 6001"})
+    assert wrong.parts["reason"].startswith("AssertionError")
 
 
 def test_large_values_are_passed_on_and_programs_too_long_to_be_any_are_wrong_at_once(router):
@@ -113,17 +107,11 @@ def test_large_values_are_passed_on_and_programs_too_long_to_be_any_are_wrong_at
 
 
 def test_a_package_that_the_sandbox_should_have_and_has_not_is_an_error(monkeypatch):
-    monkeypatch.setattr(
-        programs, "missing_package", lambda grading, reason: "numpy" if "numpy" in reason else None
-    )
+    monkeypatch.setattr(programs, "missing_package", lambda _, reason: "numpy" if "numpy" in reason else None)
+    program = fence("raise ModuleNotFoundError(\"No module named 'numpy'\")")
     for truth in (PAIRS, CALLS, ASSERTS):
         with pytest.raises(Ungradable, match="numpy"):
-            resolve("codegen__x")(
-                fence("raise ModuleNotFoundError(\"No module named 'numpy'\")"),
-                truth,
-                {},
-                Grading(RewardConfig()),
-            )
+            resolve("codegen__x")(program, truth, {}, Grading(RewardConfig()))
     programs.close()
 
 
@@ -252,23 +240,14 @@ def test_a_sandbox_without_pytest_is_an_error_and_no_zero(monkeypatch):
     lacking = programs.Tested(fault="the sandbox has no pytest")
     monkeypatch.setattr(programs, "run_tests", lambda *_, **__: lacking)
     with pytest.raises(Ungradable, match="the sandbox has no pytest"):
-        resolve("codegen__x")(
-            fence("def add(a, b):\n    return a + b"),
-            {"pytest": "def test(): assert 1"},
-            {},
-            Grading(RewardConfig()),
-        )
+        resolve("codegen__x")(fence(ADDS), {"pytest": "def test(): assert 1"}, {}, Grading(RewardConfig()))
 
 
 def test_a_checker_judges_tests_with_several_right_outputs(router):
-    truth = {
-        "inputs": ["6\n"],
-        "outputs": ["1 5"],
-        "checker": "a, b = map(int, out.split())\nok = a + b == int(inp)",
-    }
-    assert grade(router, "print(2, 4)", truth).correct
-    assert not grade(router, "print(2, 5)", truth).correct
-    assert not grade(router, "print('x')", truth).correct
+    checker = "a, b = map(int, out.split())\nok = a + b == int(inp)"
+    truth = {"inputs": ["6\n"], "outputs": ["1 5"], "checker": checker}
+    found = [grade(router, f"print({shown})", truth).correct for shown in ("2, 4", "2, 5", "'x'")]
+    assert found == [True, False, False]
 
 
 def test_all_or_nothing_by_default_and_the_share_of_tests_on_request(router):
@@ -277,16 +256,3 @@ def test_all_or_nothing_by_default_and_the_share_of_tests_on_request(router):
     with Router(RewardConfig(num_workers=1, partial_credit=True)) as generous:
         reward = grade(generous, "print(input())", truth)
         assert (reward.value, reward.correct, reward.parts["tests_passed"]) == (0.75, False, 3)
-
-
-def test_a_program_that_never_ends_is_false_within_its_deadline(router):
-    import time
-
-    start = time.monotonic()
-    with Router(RewardConfig(num_workers=1, timeout=1)) as quick:
-        first = grade(quick, "while True: pass", PAIRS)
-        assert first.correct is False and first.error is None
-        start = time.monotonic()
-        assert grade(quick, "while True: pass", PAIRS).parts["reason"] == "time"
-        assert time.monotonic() - start < 2
-        assert grade(quick, ADD, PAIRS).correct

@@ -3,7 +3,9 @@
 import pytest
 
 from rlkit.config import RewardConfig
+from rlkit.domains import sources
 from rlkit.domains.grading import Grading
+from rlkit.domains.reasoning import REFUSED
 from rlkit.domains.reasoning import score as score_gym
 from rlkit.domains.simulation import score_codeio
 from rlkit.domains.stem import score as score_stem
@@ -154,9 +156,12 @@ def test_predicted_outputs(response, truth, right):
     ],
 )  # fmt: skip
 def test_cruxeval_wants_one_true_assertion_about_the_given_input(claim, right):
-    truth = {"functional": "def f(s):\n    return s[::-1]"}
-    row = ("simulation__cruxeval-o", f"```python\n{claim}\n```", truth, {"input": "'abc'", "output": "'cba'"})
-    assert shared().grade_rows([row])[0].correct is right
+    truth, info = {"functional": "def f(s):\n    return s[::-1]"}, {"input": "'abc'", "output": "'cba'"}
+    assert claimed(claim, truth, info).correct is right
+
+
+def claimed(claim, truth, info, mode="o"):
+    return shared().grade_rows([(f"simulation__cruxeval-{mode}", f"```python\n{claim}\n```", truth, info)])[0]
 
 
 @pytest.mark.parametrize(
@@ -171,49 +176,27 @@ def test_cruxeval_wants_one_true_assertion_about_the_given_input(claim, right):
 )
 def test_cruxeval_wants_an_assertion_about_what_the_program_defines(claim, info):
     truth = {"functional": "def f(x):\n    return sorted(x)"}
-    reward = shared().grade_rows([("simulation__cruxeval-o", f"```python\n{claim}\n```", truth, info)])[0]
+    reward = claimed(claim, truth, info)
     assert (reward.correct, reward.error) == (False, None)
     helper = {"functional": f"def g(x):\n    return x\n\n{truth['functional']}"}
-    row = (
-        "simulation__cruxeval-o",
-        f"```\n{claim.replace('len', 'g').replace('list', 'g')}\n```",
-        helper,
-        info,
-    )
-    assert not shared().grade_rows([row])[0].correct, "a helper is not the function"
-    good = shared().grade_rows(
-        [("simulation__cruxeval-o", "```\nassert f([3, 1]) == [1, 3]\n```", truth, info)]
-    )[0]
-    assert good.correct
+    about_it = claim.replace("len", "g").replace("list", "g")
+    assert not claimed(about_it, helper, info).correct, "a helper is not the function"
+    assert claimed("assert f([3, 1]) == [1, 3]", truth, info).correct
 
 
-def test_cruxeval_reads_no_assertion_of_great_length():
+def test_cruxeval_reads_no_assertion_of_great_length_and_wants_the_input():
     truth = {"functional": "def f(x):\n    return len(x)"}
     for count, right in ((9, True), (200_000, False)):
-        row = (
-            "simulation__cruxeval-i",
-            f"```\nassert f('{'a' * count}') == {count}\n```",
-            truth,
-            {"output": str(count)},
-        )
-        reward = shared().grade_rows([row])[0]
+        reward = claimed(f"assert f('{'a' * count}') == {count}", truth, {"output": str(count)}, "i")
         assert (reward.correct, reward.error) == (right, None)
+    assert "cruxeval needs" in claimed("assert f(1) == 1", {"functional": "def f(x): return x"}, {}).error
 
 
 def test_an_answer_that_python_warns_of_prints_nothing(capfd):
+    row = ("simulation__codeio", "```\n[1if 2else 3, '\\d']\n```", '"output": 1', {})
     with Router(RewardConfig()) as router:
-        rewards = router.grade_rows(
-            [("simulation__codeio", "```\n[1if 2else 3, '\\d']\n```", '"output": 1', {})] * 2
-        )
-    assert [reward.correct for reward in rewards] == [
-        False,
-        False,
-    ] and "Warning" not in capfd.readouterr().err
-
-
-def test_cruxeval_without_the_input_cannot_be_told():
-    row = ("simulation__cruxeval-o", "```\nassert f(1) == 1\n```", {"functional": "def f(x): return x"}, {})
-    assert "cruxeval needs" in shared().grade_rows([row])[0].error
+        rewards = router.grade_rows([row] * 2)
+    assert [reward.correct for reward in rewards] == [False] * 2 and "Warning" not in capfd.readouterr().err
 
 
 _router: list[Router] = []
@@ -232,36 +215,29 @@ def closing():
         _router.pop().close()
 
 
+def gym(answer, truth, info):
+    return score_gym(tag(answer), truth, info, Grading(RewardConfig())).correct
+
+
 def test_reasoning_gym_scores_its_own_tasks():
     info = {"entry": {"answer": "12", "metadata": {"source_dataset": "chain_sum"}}}
-    assert score_gym(tag(" 12 "), "12", info, Grading(RewardConfig())).correct
-    assert not score_gym(tag("13"), "12", info, Grading(RewardConfig())).correct
+    assert gym(" 12 ", "12", info) and not gym("13", "12", info) and gym("12", "12", {"dataset": "chain_sum"})
     assert not score_gym("12", "12", info, Grading(RewardConfig())).correct  # it was asked for in tags
-    assert score_gym(tag("12"), "12", {"dataset": "chain_sum"}, Grading(RewardConfig())).correct
     integral = "-125*x**5 + 625*x**4 - 1250*x**3 + 1250*x**2 - 625*x + C"
     integrand = {"source_dataset": "intermediate_integration", "integrand": "-(5*x - 5)**4", "variable": "x"}
-    assert score_gym(
-        tag(integral), integral, {"entry": {"metadata": integrand}}, Grading(RewardConfig())
-    ).correct
-    shifted = {
-        "entry": {"metadata": {"source_dataset": "bitwise_arithmetic", "problem": "((0x74ab << 0x1) >> 0x0)"}}
-    }
-    assert score_gym(tag("0xe956"), "0xe956", shifted, Grading(RewardConfig())).correct, (
-        "it evaluates its problem"
-    )
+    assert gym(integral, integral, {"entry": {"metadata": integrand}})
+    shifted = {"source_dataset": "bitwise_arithmetic", "problem": "((0x74ab << 0x1) >> 0x0)"}
+    assert gym("0xe956", "0xe956", {"entry": {"metadata": shifted}}), "it evaluates its problem"
     with pytest.raises(UserError, match="source_dataset"):
-        score_gym(tag("12"), "12", {}, Grading(RewardConfig()))
+        gym("12", "12", {})
 
 
 def test_every_data_set_of_reasoning_gym_gives_its_own_answer_full_marks():
     from reasoning_gym.factory import DATASETS
 
-    from rlkit.domains import sources
-    from rlkit.domains.reasoning import REFUSED
-
     names = sorted(set(DATASETS) - set(REFUSED))
     tasks = [sources.parse({"kind": "reasoning_gym", "dataset": name}).task(7) for name in names]
     rewards = shared().grade([(task, tag(task.ground_truth)) for task in tasks])
-    assert [(n, r.error) for n, r in zip(names, rewards, strict=True) if not r.correct] == [] and len(
-        names
-    ) > 80
+    assert (
+        not [(n, r.error) for n, r in zip(names, rewards, strict=True) if not r.correct] and len(names) > 80
+    )

@@ -154,9 +154,7 @@ def _truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[dict[str, 
 
 def _result(grading: Grading, passed: int, total: int, reason: str | None, **parts: Any) -> Reward:
     if reason and (package := programs.missing_package(grading, reason)):
-        raise Ungradable(
-            f"A program imports {package}, which the sandbox does not have here: install bubblewrap."
-        )
+        raise Ungradable(f"A program imports {package}, which the sandbox lacks here: install bubblewrap.")
     correct = passed == total and reason is None
     said = {"reason": reason} if reason else {}
     return Reward.of(correct, passed / max(1, total), tests_passed=passed, tests_total=total, **said, **parts)

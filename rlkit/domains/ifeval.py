@@ -52,10 +52,9 @@ def in_language(text: str, code: str) -> bool:
     if code == "en" and 0 < len(found) <= _FEW and all(c.isascii() for c in text if c.isalpha()):
         return True
     langdetect.DetectorFactory.seed = 0
-    try:
+    with suppress(langdetect.LangDetectException):
         return bool(found) and langdetect.detect(text[:_ENOUGH]) == code
-    except langdetect.LangDetectException:
-        return False
+    return False
 
 
 def _count(count: int, relation: str | None, bound: float) -> bool:
@@ -73,10 +72,11 @@ def _parts(text: str, separator: str) -> list[str]:
 
 def _first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
     """Paragraphs are separated by blank lines."""
-    parts = [p for p in re.split(r"\n\s*\n", text) if p.strip()]
-    if len(parts) != num_paragraphs or not 1 <= nth_paragraph <= num_paragraphs:
-        return False
-    return opening_word(parts[nth_paragraph - 1]) == opening_word(first_word)
+    parts = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
+    asked = (
+        parts[nth_paragraph - 1 : nth_paragraph] if len(parts) == num_paragraphs and nth_paragraph > 0 else []
+    )
+    return [opening_word(part) for part in asked] == [opening_word(first_word)]
 
 
 def _json(text: str) -> bool:

@@ -178,9 +178,12 @@ def _share(ours: list[list[str]], theirs: list[list[str]]) -> float:
 def score_names(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the list, path or node in `<answer>` or else in the last box, the only fence or an answer line is the
     truth, letter case aside; quotes, brackets and numbering may be left out, two lists are no answer."""
-    truth = names(ground_truth) if isinstance(ground_truth, str) else None
-    if isinstance(ground_truth, list):
-        truth = [_name(item) for item in ground_truth]
+    listed = isinstance(ground_truth, list)
+    truth = (
+        list(map(_name, ground_truth))
+        if listed
+        else names(ground_truth if isinstance(ground_truth, str) else "")
+    )
     if not truth or not all(truth):
         raise UserError(f"The ground truth of an order or a graph must be names: {ground_truth!r}.")
     return Reward.of(names(marked(response)) == truth)
@@ -205,7 +208,7 @@ def names(text: str) -> list[str] | None:
     )
     value = literal(text) if text.startswith(("[", "(")) else None
     if isinstance(value, list | tuple):
-        return [_name(item) for item in value]
+        return list(map(_name, value))
     if text[:1] + text[-1:] in ("[]", "()"):
         text = text[1:-1]
     if re.search(r"[\[\]{}]", text):

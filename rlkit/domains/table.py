@@ -155,8 +155,7 @@ class Lookup(Source):
 
 _LONGEST = 20_000  # characters of an answer that is read
 _SHORT = 100  # characters of a figure
-_PLAIN = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict.fromkeys(map(ord, "−‐‑‒–—"), "-")
-_PLAIN |= dict.fromkeys(map(ord, "‘’"), "'") | dict.fromkeys(map(ord, "“”"), '"')
+_PLAIN = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | str.maketrans("−‐‑‒–—‘’“”", "------''\"\"")
 """Full-width letters and signs, dashes and quotes, as ASCII has them."""
 _POWER = re.compile(r"(\d) ?(?:\\times|\\cdot|×) ?10 ?\^ ?\{? ?([+-]?\d{1,3}) ?\}?")
 _ABOUT = re.compile(
