@@ -15,6 +15,7 @@ from rlkit.errors import UserError
 from rlkit.files import require_space, write_text
 from rlkit.rewards.grading import scorer_of
 from rlkit.rewards.pool import Router, Row
+from rlkit.sandbox.levels import choose
 
 AUDIT_SECONDS = 5.0  # that an answer of the audit may take
 _FIELDS = ("data_source", "response", "ground_truth")
@@ -90,8 +91,6 @@ class Audit:
 def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> Audit:
     """Grade the shipped cases and store the result as JSON in `out`. Raises UserError where `out` cannot be written, or
     the reward function cannot be loaded."""
-    from rlkit.sandbox.levels import choose
-
     config = config or RewardConfig(timeout=AUDIT_SECONDS)
     if out is not None:
         require_space(Path(out).parent, 0)

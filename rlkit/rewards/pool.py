@@ -50,12 +50,7 @@ class _Job(NamedTuple):
     index: int
 
 
-@lru_cache
-def _fork_server(
-    process: int, folder: str, path: tuple[str, ...], variables: tuple[tuple[str, str], ...]
-) -> ForkServer:
-    """The fork server of a process (a forked one must not use its parent's) for workers of one environment."""
-    return ForkServer(path, dict(variables))
+_servers: dict[tuple[Any, ...], ForkServer] = {}  # by process (a forked one has its own) and environment
 
 
 class Router(AbstractContextManager["Router"]):
@@ -72,9 +67,10 @@ class Router(AbstractContextManager["Router"]):
         self._seconds = 0.05  # that an answer took of late
         self._workers: dict[int, Worker] = {}  # by the thread that uses it
         self._threads = ThreadPoolExecutor(self._size, "rlkit-reward")
-        variables = tuple(sorted(environment(self.config).items()))
+        variables = environment(self.config)
+        key = (self._owner, os.getcwd(), *sys.path, *sorted(variables.items()))
         try:
-            self._server = _fork_server(self._owner, os.getcwd(), tuple(sys.path), variables)
+            self._server = _servers[key] = _servers.get(key) or ForkServer(sys.path, variables)
         except OSError as error:
             raise UserError(f"No grading process can be started: {error}.") from None
 
