@@ -111,10 +111,9 @@ def rows(*answers):
 
 def test_rewards_come_back_in_the_order_of_the_answers(router):
     tasks = [Task.ask("math__arithmetic", "q", str(i)) for i in range(700)]
-    answers = [str(i if i % 3 else i + 1) for i in range(700)]
-    rewards = router.grade(list(zip(tasks, answers, strict=True)))
-    assert [r.correct for r in rewards] == [bool(i % 3) for i in range(700)]
-    assert [r.value for r in rewards] == [float(bool(i % 3)) for i in range(700)] and router.grade([]) == []
+    rewards = router.grade((task, str(i if i % 3 else i + 1)) for i, task in enumerate(tasks))
+    assert [(r.correct, r.value) for r in rewards] == [(bool(i % 3), float(bool(i % 3))) for i in range(700)]
+    assert router.grade([]) == []
 
 
 MEDDLING = [
@@ -175,10 +174,9 @@ def test_each_answer_has_one_outcome_whatever_a_worker_sends(custom_file, messag
 
 
 def test_slow_answers_are_spread_over_the_workers(custom_file):
-    config = RewardConfig(num_workers=4, custom_reward_function=f"{custom_file}:compute_score")
-    with Router(config) as router:
-        router.grade_rows(rows(*["pid"] * 8))
-        assert len({r.parts["pid"] for r in router.grade_rows(rows(*["pid"] * 60))}) == 4
+    with Router(RewardConfig(num_workers=4, custom_reward_function=f"{custom_file}:compute_score")) as router:
+        rewards = router.grade_rows(rows(*["pid"] * 68))
+    assert len({r.parts["pid"] for r in rewards[8:]}) == 4
 
 
 def test_the_first_answers_are_graded_while_an_iterator_makes_the_next(custom):
@@ -344,9 +342,8 @@ def test_all_call_contexts_give_the_same(router):
 
 
 def test_a_hundred_power_towers_neither_hang_nor_exhaust_the_pool(router):
-    rewards = router.grade_rows([TOWER] * 100)
-    assert all(r.correct is False for r in rewards)
-    assert router.grade_rows([("math__x", r"\boxed{7}", "7", None)])[0].correct
+    rewards = router.grade_rows([TOWER] * 100 + [("math__x", r"\boxed{7}", "7", None)])
+    assert [r.correct for r in rewards] == [False] * 100 + [True]
 
 
 def test_an_unknown_data_source_names_the_nearest_and_how_to_add_one(router):
@@ -416,10 +413,6 @@ def test_a_forked_process_is_told_to_make_its_own_router_and_leaves_the_parents_
     process.join(60)
     assert process.exitcode == 0
     assert router.grade_rows([("math__x", "1", "1", None)])[0].correct
-
-
-def test_score_grades_one_answer():
-    assert [rlkit.score("math__x", r"\boxed{5}", truth).correct for truth in ("500", "5")] == [False, True]
 
 
 def test_importing_the_router_imports_no_torch():
