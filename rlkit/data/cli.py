@@ -28,7 +28,7 @@ def sources() -> None:
 def check(
     files: Annotated[list[Path], typer.Argument(help="Parquet or JSON-lines files of rows.")],
     held_out: Annotated[
-        list[Path] | None, typer.Option(help="Rows that must not be trained on; repeatable.")
+        list[Path] | None, typer.Option(help="Rows not to be trained on; repeatable.")
     ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="A ladder size, folder or hub id, whose control tokens are looked for.")
@@ -55,9 +55,7 @@ def check(
 @app.command()
 def export(
     params: Annotated[Path, typer.Argument(help="A YAML file with a data section.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides.")
-    ] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("data/built"),
 ) -> None:
     """Write a run's rows in their order as parquet files, train and test."""

