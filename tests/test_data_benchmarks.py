@@ -83,9 +83,8 @@ def test_rows_in_verl_s_columns_are_taken_as_they_are(tmp_path):
 
 def test_the_hub_is_read_by_datasets(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
-    pq.write_table(
-        pa.Table.from_pylist(PUBLISHED["gsm8k"]), tmp_path / "data" / "test-00000-of-00001.parquet"
-    )
+    table = pa.Table.from_pylist(PUBLISHED["gsm8k"])
+    pq.write_table(table, tmp_path / "data" / "test-00000-of-00001.parquet")
     known = benchmarks.BENCHMARKS["gsm8k"]
     monkeypatch.setitem(benchmarks.BENCHMARKS, "gsm8k", known._replace(hub=(str(tmp_path), "test")))
     source = named("gsm8k")
@@ -226,14 +225,6 @@ def test_the_shipped_params_of_gurus_mathematics_are_tried_without_a_network(fol
     (tmp_path / "math.jsonl").write_text("\n".join(json.dumps(task.to_row()) for task in rows))
     paths = [f"data.train.0.path={tmp_path / 'math.jsonl'}"]
     paths += [f"evaluation.suites.{k}.path={folder}" for k in range(3)]
-    call = [
-        "run",
-        "params/guru_math.yaml",
-        "--dry-run",
-        "--root",
-        str(tmp_path),
-        *paths,
-        "trainer.device=cpu",
-    ]
-    result = CliRunner().invoke(app, call, catch_exceptions=False)
+    words = ["run", "params/guru_math.yaml", "--dry-run", "--root", str(tmp_path)]
+    result = CliRunner().invoke(app, [*words, *paths, "trainer.device=cpu"], catch_exceptions=False)
     assert result.exit_code == 0 and "guru_math" in result.output

@@ -35,11 +35,8 @@ def test_verl_loads_the_rows_in_the_mixture_s_order(config, tmp_path):
     from rlkit.models.tokenizer import byte_tokenizer
 
     assert export(config, tmp_path, progress=False) == {"train": 64, "test": 12}
-    options = {
-        "max_prompt_length": 20_000,
-        "filter_overlong_prompts_workers": 1,
-        "cache_dir": str(tmp_path / "cache"),
-    }
+    options = {"max_prompt_length": 20_000, "filter_overlong_prompts_workers": 1}
+    options["cache_dir"] = str(tmp_path / "cache")
     files = [str(tmp_path / "train.parquet"), str(tmp_path / "test.parquet")]
     tokenizer: Any = byte_tokenizer()  # verl's annotation names the slow class; it takes either
     data = RLHFDataset(files, tokenizer, OmegaConf.create(options))

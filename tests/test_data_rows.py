@@ -14,12 +14,9 @@ from rlkit.errors import UserError
 from rlkit.types import Task
 
 GOOD = {
-    "data_source": "math__x",
-    "prompt": [{"role": "user", "content": "1+1="}],
-    "ability": "math",
-    "reward_model": {"style": "rule", "ground_truth": "2"},
-    "extra_info": {"index": 3},
-}
+    "data_source": "math__x", "prompt": [{"role": "user", "content": "1+1="}], "ability": "math",
+    "reward_model": {"style": "rule", "ground_truth": "2"}, "extra_info": {"index": 3},
+}  # fmt: skip
 
 
 def some_tasks(count=30):
@@ -176,9 +173,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
 
 def config(path, **data):
     file = {"kind": "file", "path": str(path)}
-    return RunConfig.model_validate(
-        {"data": {"train": [file], "train_batch_size": 8, **data}, "evaluation": {"size": 10}}
-    )
+    data = {"train": [file], "train_batch_size": 8, **data}
+    return RunConfig.model_validate({"data": data, "evaluation": {"size": 10}})
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])

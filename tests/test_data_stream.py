@@ -21,10 +21,8 @@ from rlkit.types import Task
 
 def config(*train, size=50, steps=20, seed=0, batch=16, **data) -> RunConfig:
     data = {"train": list(train) or ["arithmetic"], "train_batch_size": batch, **data}
-    trainer, evaluation = {"total_training_steps": steps}, {"size": size}
-    return RunConfig.model_validate(
-        {"seed": seed, "data": data, "trainer": trainer, "evaluation": evaluation}
-    )
+    content = {"data": data, "trainer": {"total_training_steps": steps}, "evaluation": {"size": size}}
+    return RunConfig.model_validate({"seed": seed, **content})
 
 
 def ids(stream: TaskStream, first: int, last: int) -> list[str]:
@@ -130,11 +128,7 @@ def test_a_space_that_is_all_held_out_ends_with_a_sentence():
 
 
 def test_every_batch_has_the_mixture_and_the_running_total_is_exact():
-    kinds = {
-        "arithmetic": "math__arithmetic",
-        "lookup": "table__lookup",
-        "string_trace": "simulation__string_trace",
-    }
+    kinds = {"arithmetic": "math__arithmetic", "lookup": "table__lookup", "math_problems": "math__problems"}
     shares = [0.7, 0.2, 0.1]
     train = ({"kind": kind, "weight": share} for kind, share in zip(kinds, shares, strict=True))
     stream, total = TaskStream(config(*train), []), Counter()

@@ -69,9 +69,8 @@ def test_prompts_and_not_samples_are_resampled():
 
 def test_macro_and_micro_averages_differ_where_prompts_have_different_numbers_of_samples():
     for average, share in (("macro", 0.5), ("micro", 6 / 7)):
-        found = bootstrap_mean(
-            [1] * 6 + [0], ["a"] * 6 + ["b"], rng=np.random.default_rng(0), average=average
-        )
+        rng = np.random.default_rng(0)
+        found = bootstrap_mean([1] * 6 + [0], ["a"] * 6 + ["b"], rng=rng, average=average)
         assert found.value == pytest.approx(share)
 
 

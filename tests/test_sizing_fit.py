@@ -42,9 +42,7 @@ def test_a_vllm_engine_takes_its_share_of_the_card_and_a_large_one_sleeps_during
     small = fit("qwen2.5-0.5b", lora | {"rollout.max_num_seqs": 64}, "h100").memory
     large = fit("qwen2.5-0.5b", lora | {"data.max_response_length": 16_384}, "h100").memory
     assert "vLLM" in small["held"] and "vLLM" not in small["rollout"]
-    assert (
-        "vLLM" in large["rollout"] and "vLLM" not in large["held"]
-    )  # by its cache: the weights are the same
+    assert "vLLM" in large["rollout"] and "vLLM" not in large["held"]  # by its cache: the weights are alike
     told = fit("qwen2.5-0.5b", lora | {"rollout.gpu_memory_utilization": 0.5}, "h100")
     assert told.memory["rollout"]["vLLM"] == int(told.plan.device.memory_gb * 1e9 / 2)
     few, many = (fit("qwen2.5-0.5b", lora | {"rollout.n": n}, "h200").memory for n in (8, 16))
@@ -88,9 +86,8 @@ def test_time_follows_bandwidth_speed_and_work():
     half, whole = (predicted("qwen2.5-7b", tokens=length) for length in (256, 512))
     assert half.phases["rollout"] < 0.6 * whole.phases["rollout"]
     again = predicted("qwen2.5-7b", model__enable_gradient_checkpointing=True)
-    assert again.update_flops / large.update_flops == pytest.approx(
-        1.5, abs=0.02
-    )  # LoRA: 2 + 1 of 2 forwards
+    more = again.update_flops / large.update_flops
+    assert more == pytest.approx(1.5, abs=0.02)  # LoRA: 2 + 1 of 2 forwards
 
 
 @pytest.mark.parametrize(("line", "name", "gib"), [
@@ -224,15 +221,8 @@ def test_a_dry_run_its_plan_and_the_doctor_predict_the_same_for_the_device_that_
 def test_a_dry_run_on_verl_says_whether_it_fits_the_cards_that_are_here(monkeypatch, tmp_path):
     an_h200(monkeypatch)
     monkeypatch.setattr(devices, "output_of", lambda *_: "NVIDIA H200, 143771, 4, 580.95")
-    words = [
-        "run",
-        "params/verl_real.yaml",
-        "trainer.n_gpus_per_node=2",
-        "--dry-run",
-        "--root",
-        str(tmp_path),
-    ]
-    said = CliRunner().invoke(app, words).stdout.splitlines()
+    words = ["run", "params/verl_real.yaml", "trainer.n_gpus_per_node=2", "--dry-run"]
+    said = CliRunner().invoke(app, [*words, "--root", str(tmp_path)]).stdout.splitlines()
     there = fit("params/verl_real.yaml", {"trainer.n_gpus_per_node": 2}, "h200")
     assert said[-2] == there.verdict() and said[-2].startswith("Fits: ")
     assert "-m verl.trainer.main_ppo --config-path" in said[-1]

@@ -90,10 +90,8 @@ def meta_layout(p: Plan) -> Layout:
     mask = torch.ones(p.prompts, p.prompt, dtype=torch.bool)
     index = torch.arange(p.sequences) // (p.sequences // p.prompts)
     real = Layout(mask, index, torch.ones(p.sequences, p.response, dtype=torch.bool))
-    layout, (keys_at, *pairs) = (
-        Layout(mask.to("meta"), index.to("meta"), real.present.to("meta")),
-        real.ragged,
-    )
+    layout = Layout(mask.to("meta"), index.to("meta"), real.present.to("meta"))
+    keys_at, *pairs = real.ragged
     moved = {name: getattr(real, name).to("meta") for name in ("lengths", "last", "positions")}
     lengths = ((queries.to("meta"), keys.to("meta"), *most) for queries, keys, *most in pairs)
     vars(layout).update(moved, prompt_tokens=real.prompt_tokens, ragged=(keys_at.to("meta"), *lengths))
