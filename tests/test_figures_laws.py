@@ -70,7 +70,7 @@ def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out(
                 value = truth["R0"] + (truth["A"] - truth["R0"]) * rise + noise[i, seed, step]
                 rows.append({**same, "step": step, "metric": "eval/pass@1", "value": value})
                 rows.append({**same, "step": step, "metric": "compute/total_flops", "value": flops})
-    study = cast(StudyData, SimpleNamespace(metrics=pd.DataFrame(rows)))
+    study = cast(StudyData, SimpleNamespace(metrics=pd.DataFrame(rows), holdout_after=None))
     found = catalogue.along(study)
     assert list(found) == ["small", "medium"]  # the largest is held out
     low, high = found["small"].interval()["C_mid"]
@@ -79,9 +79,17 @@ def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out(
     assert set(drawing.table["group"]) == {"small", "medium"}
     assert {run["cell"] for run in drawing.sources["runs"]} == set(drawing.sources["law"]) == set(found)
     assert "The intervals rest on 2 clusters" in cautions(drawing.sources)  # runs are resampled whole
+    assert catalogue.told(study, found).empty
+    late = cast(StudyData, SimpleNamespace(metrics=study.metrics, holdout_after=8))
+    early = catalogue.along(late)
+    assert len(early["small"].table.y) == 2 * 8 and early["small"].params["A"] == pytest.approx(0.8, abs=0.05)
+    points = catalogue.law_along(late, early, "icml").table.query("part == 'point' and group == 'small'")
+    assert points["held_out"].sum() == 2 * 3 and len(points) == 2 * 11
+    row = catalogue.told(late, early).set_index("cell").loc["small"]
+    assert row["runs"] == 2 and row["low"] < row["observed"] < row["high"]
     few = study.metrics[study.metrics["step"] < 4]
     with pytest.raises(UserError, match="needs 5 evaluations after the start, and a run has 3: set a lower"):
-        catalogue.along(cast(StudyData, SimpleNamespace(metrics=few)))
+        catalogue.along(cast(StudyData, SimpleNamespace(metrics=few, holdout_after=None)))
 
 
 def test_an_optional_part_says_why_it_is_left_out(capsys):

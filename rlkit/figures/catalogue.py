@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
@@ -15,7 +16,7 @@ from rlkit.figures.axes import LETTERED, legend_below
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import WIDTHS, looks, styled
 from rlkit.laws import LawFit, fit
-from rlkit.measures import comparisons, learning
+from rlkit.measures import comparisons, learning, summary
 from rlkit.measures.tables import curve_table
 
 if TYPE_CHECKING:
@@ -203,12 +204,11 @@ def diversity(study: "StudyData", venue: str) -> Drawing:
 
 
 def along(study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE) -> dict[str, LawFit]:
-    """A law along training, of pass@1 after the start against compute, for each cell that is not held out. Runs are
-    resampled whole, and the noise of a cell of one run is correlated in time. Raises UserError where a run has too few
-    evaluations."""
-    seen = study.metrics[~study.metrics["held_out"].astype(bool)]
-    curves = curve_table(seen, compute, PASSED, "cell").query("step > 0")
-    if (found := curves.groupby("run").size().min()) < FOR_TRAINING_LAW:
+    """A law along training, of pass@1 after the start against compute, for each cell that is not held out, without the
+    evaluations that `holdout_after` holds out. Runs are resampled whole, and the noise of a cell of one run is
+    correlated in time. Raises UserError where a run has too few evaluations to fit."""
+    curves = _along(study, compute)
+    if (found := curves[~curves["held_out"]].groupby("run").size().min()) < FOR_TRAINING_LAW:
         raise UserError(
             f"This needs {FOR_TRAINING_LAW} evaluations after the start, and a run has {found}: set a lower "
             "trainer.test_freq."
@@ -220,11 +220,34 @@ def along(study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE) -> d
     return made
 
 
+def _along(study: "StudyData", compute: str) -> pd.DataFrame:
+    """pass@1 after the start against compute, a row a run and evaluation, of the cells that are not held out."""
+    seen = study.metrics[~study.metrics["held_out"].astype(bool)]
+    curves = curve_table(seen, compute, PASSED, "cell").query("step > 0")
+    return curves.assign(held_out=curves["step"] > (study.holdout_after or np.inf))
+
+
 def law_along(study: "StudyData", found: dict[str, LawFit], venue: str) -> Drawing:
-    """The laws that `along` fitted, through the evaluations of their cells."""
-    drawing, form = laws.law(found, venue=venue), next(iter(found.values())).law
+    """The laws that `along` fitted, through the evaluations of their cells; held-out ones are hollow."""
+    first = next(iter(found.values()))
+    curves = _along(study, first.table.names[first.law.columns[0]])
+    drawing = laws.law(found, curves[curves["cell"].isin(list(found))], by="cell", venue=venue)
     drawn = study.metrics[study.metrics["cell"].isin(list(found))]
-    return replace(drawing, sources=sources(drawn) | drawing.sources, caption=f"The law: {form.source}.")
+    return replace(
+        drawing, sources=sources(drawn) | drawing.sources, caption=f"The law: {first.law.source}."
+    )
+
+
+def told(study: "StudyData", found: dict[str, LawFit]) -> pd.DataFrame:
+    """What the laws of `along` foretell of each cell's last evaluation, beside what was observed, as
+    `rlkit.measures.summary.held_out_error` has it; empty where the study holds no evaluation out."""
+    first = next(iter(found.values()))
+    held = _along(study, first.table.names[first.law.columns[0]]).query("held_out")
+    last = held[held["step"] == held.groupby("run")["step"].transform("max")]
+    parts = [summary.held_out_error(found[cell], part) for cell, part in last.groupby("cell") if cell in found]
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    ends = table.columns.intersection(["low", "high"])
+    return table.assign(**table[ends].clip(0, 1))
 
 
 def _curves(x: str, metric: str = PASSED) -> "Callable[[StudyData, Axes], Drawing]":

@@ -95,11 +95,12 @@ def law(
         level: of the band. ax: a panel to draw on, for a law of one column.
     """
     if isinstance(fit, dict):
-        return _lines(fit, None, venue, level)
+        own = {group: points[points[by] == group] for group in fit} if points is not None and by else {}
+        return _lines(fit, own, venue, level)
     points = _fitted(fit) if points is None else points
     points = points if "held_out" in points else points.assign(held_out=False)
     if len(fit.law.columns) > 1:
-        return _lines({"": fit}, points, venue, level)
+        return _lines({"": fit}, {"": points}, venue, level)
     by = by if by is not None or "model.path" not in points else "model.path"
     return _single(fit, points, by, venue, level, ax)
 
@@ -110,26 +111,30 @@ def _fitted(fit: LawFit) -> pd.DataFrame:
     return pd.DataFrame({names[c]: v for c, v in fit.table.columns.items()} | {names["y"]: fit.table.y})
 
 
-def _lines(fits: Mapping[Any, LawFit], points: pd.DataFrame | None, venue: str, level: float) -> Drawing:
-    """A curve with its confidence band for each group or, of one law of several columns with its points, for each
-    combination of the columns that do not vary along it."""
+def _lines(
+    fits: Mapping[Any, LawFit], points: Mapping[Any, pd.DataFrame], venue: str, level: float
+) -> Drawing:
+    """A curve with its confidence band for each group or, of one law of several columns, for each combination of the
+    columns that do not vary along it; through the points of each group, by default those that were fitted."""
     lines: dict[str, tuple[pd.DataFrame, pd.DataFrame]] = {}
     fit, along, others, tables = next(iter(fits.values())), "", [], []
     for group, fit in fits.items():
-        if points is None and len(fit.law.columns) > 1:
+        if group and len(fit.law.columns) > 1:
             raise UserError(
                 f"Groups of the law {fit.law.name!r}, which has several columns, are drawn one by one."
             )
-        own = _fitted(fit).assign(held_out=False, group=group) if points is None else points
-        along, grid = curves(fit, points)
+        own = points.get(group, _fitted(fit)).assign(group=group)
+        own = own if "held_out" in own else own.assign(held_out=False)
+        along, grid = curves(fit, points.get(group))
         band = grid.join(fit.predict(grid, band="confidence", level=level))
+        if fit.table.names["y"] in SHARES:
+            band[["low", "high"]] = band[["low", "high"]].clip(0, 1)
         others = [c for c in grid.columns if c != along]
         for key, part in band.groupby(others) if others else [((), band)]:
             values = np.asarray(key, dtype=float)
             same = np.isclose(own[others].to_numpy(float), values).all(axis=1)
             lines[", ".join(map(short, values)) or str(group)] = part, own.loc[same]
-        band = band.assign(group=group) if points is None else band
-        tables += [own.assign(part="point"), band.assign(part="law")]
+        tables += [own.assign(part="point"), band.assign(part="law", group=group)]
     y = fit.table.names["y"]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
@@ -139,11 +144,11 @@ def _lines(fits: Mapping[Any, LawFit], points: pd.DataFrame | None, venue: str, 
             ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
             for held, part in own.groupby(own["held_out"].astype(bool)):
                 marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
-                ax.plot(part[along], part[y], **marks, label=f"{label}, held out" if held else label)
+                ax.plot(part[along], part[y], **marks, label="_held out" if held and len(own) > len(part) else label)
         log_axes(ax, fit, along)
         label_axes(ax, along, y)
         legend(ax, ", ".join(LABELS.get(name) or name for name in others) or None)
-    made = sources(fit=fits) if points is None else sources(points, fit)
+    made = sources(points[""], fit) if "" in points else sources(fit=fits)
     return Drawing(fig, pd.concat(tables, ignore_index=True), made)
 
 

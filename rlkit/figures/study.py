@@ -62,6 +62,11 @@ class StudyData:
     def evals(self) -> pd.DataFrame:
         return self._samples[~self._samples["cell"].isin(self.ungraded)]
 
+    @property
+    def holdout_after(self) -> int | None:
+        """The step after which the study's file holds evaluations out of the laws along training."""
+        return read_json(self.folder / "study.json").get("holdout_after")
+
     @cached_property
     def points(self) -> pd.DataFrame:
         return summary.final(self.metrics)

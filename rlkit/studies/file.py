@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, field_validator
 
-from rlkit.config import RunConfig, Section, load
+from rlkit.config import Positive, RunConfig, Section, load
 from rlkit.errors import UserError
 from rlkit.params import override, read_yaml, validate
 
@@ -40,6 +40,8 @@ class StudyConfig(Section):
     holdout: dict[str, list[Any]] = Field({})
     """A cell that has one of these values under each of these keys (of the grid, `seed` or `variant`) is held
     out of every fit."""
+    holdout_after: Positive | None = None
+    """Evaluations after this training step are held out of the laws along training."""
     baselines: dict[str, Any] = Field({})
     """With which value of a grid's key, or which `variant`, the others are compared in pairs; default the first of
     each, and no comparison of `model.path`."""

@@ -162,16 +162,18 @@ class Plan:
             UserError: the study has begun with other held-out cells.
         """
         path, config = self.folder / "study.json", self.config
-        frozen = read_json(path).get("holdout", config.holdout)
-        if frozen != config.holdout:
-            raise UserError(
-                f"holdout is {config.holdout}, but the study {config.study!r} began with {frozen}: what is held out "
-                "cannot change once runs exist; restore it, or give the study another name."
-            )
+        held, begun = config.model_dump(include={"holdout", "holdout_after"}), read_json(path)
+        for key, value in held.items():
+            if (frozen := begun.get(key, value)) != value:
+                raise UserError(
+                    f"{key} is {value}, but the study {config.study!r} began with {frozen}: what is held out cannot "
+                    "change once runs exist; restore it, or give the study another name."
+                )
         content = {
             "study": config.study,
             "params": str(self.params),
-            **config.model_dump(include={"holdout", "variants", "grid", "seeds"}),
+            **held,
+            **config.model_dump(include={"variants", "grid", "seeds"}),
             "runs": {run.id: run.record for run in self.runs},
         }
         write_text(path, json.dumps(content, indent=1) + "\n")
