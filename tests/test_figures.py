@@ -11,11 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.legend import Legend
 from study_folder import write_study
 
 import rlkit
 from rlkit import figures
 from rlkit.errors import UserError
+from rlkit.figures import contrasts
 from rlkit.measures import summary
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
@@ -125,6 +127,17 @@ def test_a_held_out_cell_outside_its_interval_is_a_caution():
             for end, by in (("high", 1.01), ("low", 0.99), ("prediction", 1))]  # fmt: skip
     caution = "large lies outside the interval that the law foretold for it."
     assert said == [[caution], [caution], []]
+
+
+def test_pass_at_k_names_its_cells_beside_what_dashes_mean():
+    rows = [
+        {"cell": cell, "model.path": cell, "parameters_non_embedding": size, "when": when, "k": k, "value": k / 9,
+         "low": k / 10, "high": k / 8}
+        for (cell, size), when, k in itertools.product(SIZES.items(), ("before", "after"), (1, 2, 4))
+    ]  # fmt: skip
+    (ax,) = contrasts.pass_at_k_ends(pd.DataFrame(rows)).figure.axes
+    texts = {text.get_text() for found in ax.get_children() if isinstance(found, Legend) for text in found.texts}
+    assert texts == {*SIZES, "before training"}
 
 
 def test_numbers_of_a_legend_are_those_of_the_axis_or_short():

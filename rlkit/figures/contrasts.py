@@ -141,10 +141,10 @@ def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: "Axes | None
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
         label_axes(ax, "k", "pass@k")
-        legend(ax, ends=True)
-        if fig.get_label() != LETTERED:
+        if fig.get_label() != LETTERED:  # an artist of its own, since a second legend takes the place of the first
             key: dict[str, Any] = {"color": "0.4", "marker": "o", **dashed}
-            ax.legend(ax.plot([], [], **key), ["before training"], loc="lower right")
+            ax.add_artist(ax.legend(ax.plot([], [], **key), ["before training"], loc="lower right"))
+        legend(ax, ends=True)
     return Drawing(fig, table, sources(table))
 
 

@@ -144,7 +144,8 @@ def _lines(
             ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
             for held, part in own.groupby(own["held_out"].astype(bool)):
                 marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
-                ax.plot(part[along], part[y], **marks, label="_held out" if held and len(own) > len(part) else label)
+                held_label = "_" if group else f"{label}, held out"  # a group's name stands once
+                ax.plot(part[along], part[y], **marks, label=held_label if held else label)
         log_axes(ax, fit, along)
         label_axes(ax, along, y)
         legend(ax, ", ".join(LABELS.get(name) or name for name in others) or None)
