@@ -136,7 +136,9 @@ def test_pass_at_k_names_its_cells_beside_what_dashes_mean():
         for (cell, size), when, k in itertools.product(SIZES.items(), ("before", "after"), (1, 2, 4))
     ]  # fmt: skip
     (ax,) = contrasts.pass_at_k_ends(pd.DataFrame(rows)).figure.axes
-    texts = {text.get_text() for found in ax.get_children() if isinstance(found, Legend) for text in found.texts}
+    texts = {
+        text.get_text() for found in ax.get_children() if isinstance(found, Legend) for text in found.texts
+    }
     assert texts == {*SIZES, "before training"}
 
 

@@ -233,9 +233,7 @@ def law_along(study: "StudyData", found: dict[str, LawFit], venue: str) -> Drawi
     curves = _along(study, first.table.names[first.law.columns[0]])
     drawing = laws.law(found, curves[curves["cell"].isin(list(found))], by="cell", venue=venue)
     drawn = study.metrics[study.metrics["cell"].isin(list(found))]
-    return replace(
-        drawing, sources=sources(drawn) | drawing.sources, caption=f"The law: {first.law.source}."
-    )
+    return replace(drawing, sources=sources(drawn) | drawing.sources, caption=f"The law: {first.law.source}.")
 
 
 def told(study: "StudyData", found: dict[str, LawFit]) -> pd.DataFrame:
@@ -244,7 +242,9 @@ def told(study: "StudyData", found: dict[str, LawFit]) -> pd.DataFrame:
     first = next(iter(found.values()))
     held = _along(study, first.table.names[first.law.columns[0]]).query("held_out")
     last = held[held["step"] == held.groupby("run")["step"].transform("max")]
-    parts = [summary.held_out_error(found[cell], part) for cell, part in last.groupby("cell") if cell in found]
+    parts = [
+        summary.held_out_error(found[cell], part) for cell, part in last.groupby("cell") if cell in found
+    ]
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     ends = table.columns.intersection(["low", "high"])
     return table.assign(**table[ends].clip(0, 1))

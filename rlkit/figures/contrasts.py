@@ -141,7 +141,7 @@ def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: "Axes | None
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
         label_axes(ax, "k", "pass@k")
-        if fig.get_label() != LETTERED:  # an artist of its own, since a second legend takes the place of the first
+        if fig.get_label() != LETTERED:  # as an artist, since a second legend takes the first's place
             key: dict[str, Any] = {"color": "0.4", "marker": "o", **dashed}
             ax.add_artist(ax.legend(ax.plot([], [], **key), ["before training"], loc="lower right"))
         legend(ax, ends=True)
