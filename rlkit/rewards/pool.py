@@ -155,27 +155,25 @@ class Router(AbstractContextManager["Router"]):
                 self._end_worker()
                 batch = batch[held:] + batch[:held]
                 deaths = 1 if held else deaths + 1
-                if isinstance(error, TimeoutError):
-                    self._settle([batch.pop(0)], [(Reward.of(False, killed="deadline"), self.config.timeout)])
-                    deaths = 0
-                elif deaths == 2:  # the machine may have ended the first; the second time it was the answer
-                    if self.config.custom_reward_function is not None:
-                        self._fail(
-                            [batch.pop(0)], "The grading process died while it held this answer, twice."
-                        )
-                    else:
-                        self._settle([batch.pop(0)], [(Reward.of(False, killed="death"), 0.0)])
+                late = isinstance(error, TimeoutError)
+                if (
+                    late or deaths == 2
+                ):  # the machine may have ended the first; the second time it was the answer
+                    reward = Reward.of(False, killed="deadline" if late else "death")
+                    if self.config.custom_reward_function is not None and not late:
+                        reward = Reward.failed("The grading process died while it held this answer, twice.")
+                    self._settle([batch.pop(0)], [(reward, self.config.timeout if late else 0.0)])
                     deaths = 0
 
     def _settle(self, jobs: Sequence[_Job], outcomes: Sequence[Outcome]) -> None:
         with self._changed:
             for job, outcome in zip(jobs, outcomes, strict=True):
                 job.call.found[job.index] = outcome
-                self._seconds += 0.1 * (outcome[1] - self._seconds)
+                self._seconds += 0.1 * (max(1e-7, outcome[1]) - self._seconds)
             self._changed.notify_all()
 
     def _fail(self, jobs: Sequence[_Job], reason: str) -> None:
-        self._settle(jobs, [(Reward.failed(reason), self._seconds)] * len(jobs))
+        self._settle(jobs, [(Reward.failed(reason), 0.0)] * len(jobs))
 
     def _encoded(self, batch: list[_Job]) -> tuple[list[_Job], bytes]:
         """The answers that JSON has a form for, and it; the others become errors."""

@@ -125,7 +125,7 @@ class Worker:
             raise ValueError("an outcome that was not asked for")
         self._channel.end = time.monotonic() + min(wait, self._longest) + _GRACE
         self._graded += len(found)
-        return [(Reward(*told), min(max(1e-7, seconds), self._longest)) for *told, seconds in found]
+        return [(Reward(*told), min(seconds, self._longest)) for *told, seconds in found]
 
     def held(self) -> int:
         """The place of the answer that it is at among those that it was sent and that have no outcome yet."""
