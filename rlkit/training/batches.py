@@ -11,10 +11,10 @@ from torch import Tensor
 
 from rlkit.config import OverlongBuffer, RunConfig
 from rlkit.errors import RunStopped
-from rlkit.models.attention import pad_right
 from rlkit.rewards import grading_metrics
 from rlkit.seeds import derive
 from rlkit.training.algorithms import WHITENING
+from rlkit.training.forward import text_batch
 from rlkit.types import Batch, Reward, Rollout
 
 if TYPE_CHECKING:
@@ -102,9 +102,10 @@ def collate(
     """
     prompts = dict(reversed([(g, r.prompt_ids) for g, r in zip(groups, rollouts, strict=True)]))
     first = {group: place for place, group in enumerate(dict.fromkeys(groups))}
-    prompt_ids, prompt_mask = pad_right([prompts[group] for group in first], pad_id)
-    response_ids, present = pad_right([r.response_ids for r in rollouts], pad_id)
-    there = present.numpy()
+    batch = text_batch(
+        [prompts[g] for g in first], [r.response_ids for r in rollouts], pad_id, index=[first[g] for g in groups]
+    )  # fmt: skip
+    there = batch.attention.numpy() > 0
     mask, logprobs = np.zeros(there.shape, np.float32), np.zeros(there.shape, np.float32)
     mask[there] = np.concatenate([r.mask for r in rollouts])
     logprobs[there] = np.concatenate([r.logprobs for r in rollouts])
@@ -113,18 +114,11 @@ def collate(
         # of episodes: by their steps
         ends = [(r.reward.parts if r.reward else {}).get("truncated") for r in rollouts]
         mask[[r.finish_reason == "length" or bool(end) for r, end in zip(rollouts, ends, strict=True)]] = 0
-    return Batch(
-        prompt_ids=prompt_ids.to(device),
-        prompt_mask=prompt_mask.to(device),
-        prompt_index=torch.tensor([first[g] for g in groups], device=device),
-        response_ids=response_ids.to(device),
-        mask=torch.from_numpy(mask).to(device),
-        attention=present.float().to(device),
-        rewards=torch.from_numpy(rewards).to(device),
-        sampler_logprobs=torch.from_numpy(logprobs).to(device),
-        group=np.asarray(groups),
-        baselines=None if baselines is None else torch.tensor([baselines[g] for g in groups], device=device),
-    )
+    batch.mask, batch.rewards = torch.from_numpy(mask), torch.from_numpy(rewards)
+    batch.sampler_logprobs, batch.group = torch.from_numpy(logprobs), np.asarray(groups)
+    batch.baselines = None if baselines is None else torch.tensor([baselines[g] for g in groups])
+    moved = {name: x.to(device) for name, x in vars(batch).items() if isinstance(x, Tensor)}
+    return replace(batch, **moved)
 
 
 def _token_rewards(rollouts: Sequence[Rollout], mask: np.ndarray) -> np.ndarray:

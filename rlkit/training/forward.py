@@ -3,10 +3,10 @@
 A pass over a small model is a thousand kernels of a few microseconds, which take longer to launch than to run:
 `CapturedPasses` launches forward and backward as one CUDA graph each; without them a step of ladder-3m took 98 ms on an
 H200 instead of 69. A graph is bound to its shapes, so that prompts and responses are padded to a size that grows with
-what comes, and padding is computed like tokens (`FullLayout`).
+what comes, and padding is computed like tokens (`Rows.full`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rlkit.compute import Work
-from rlkit.models.attention import FullLayout, Layout, pad_right
+from rlkit.models.attention import Layout, pad_right
 from rlkit.models.decoder import Decoder
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.shapes import width_bucket
@@ -40,6 +40,7 @@ class Rows:
     response_ids: Tensor  # (b, t)
     present: Tensor
     counted: Tensor | None = None  # (b, 1) 1 for the sequences that the loss and the FLOPs count; None is all
+    full: bool = False  # padding is computed like tokens
 
     @classmethod
     def of(cls, batch: Batch, rows: Tensor) -> "Rows":
@@ -55,8 +56,8 @@ class Rows:
 
     @cached_property
     def layout(self) -> Layout:
-        """Where the packed tokens of the pass belong."""
-        return Layout(self.prompt_mask, self.index, self.present)
+        """Where the tokens of the pass belong."""
+        return Layout(self.prompt_mask, self.index, self.present, self.full)
 
     def states(self, decoder: Decoder) -> Tensor:
         """(N, d) the states from which the response tokens are predicted."""
@@ -64,12 +65,12 @@ class Rows:
 
     def work(self) -> Work:
         """Token counts of a forward pass over these rows, those that are not counted left out."""
-        prompts, index, lengths = self.prompt_mask.sum(-1).tolist(), self.index, self.present.sum(-1)
-        if self.counted is not None:
-            index, lengths = index[self.counted[:, 0] > 0], lengths[self.counted[:, 0] > 0]
-        of = index.tolist()
-        used = [prompts[i] for i in sorted(set(of))]
-        return Work.of(used, [(prompts[i], t) for i, t in zip(of, lengths.tolist(), strict=True)])
+        counted = slice(None) if self.counted is None else self.counted[:, 0] > 0
+        of, lengths = self.index[counted].tolist(), self.present.sum(-1)[counted].tolist()
+        prompts = self.prompt_mask.sum(-1).tolist()
+        return Work.of(
+            [prompts[i] for i in sorted(set(of))], [(prompts[i], t) for i, t in zip(of, lengths, strict=True)]
+        )
 
 
 def token_logprobs(
@@ -77,37 +78,25 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies (b, t) of the response tokens at the sampling temperature; zero where there is none. The
     entropy carries a gradient where `entropy_gradient` asks for it."""
-    return _priced(decoder, rows.prompt_ids, rows.response_ids, rows.layout, temperature, entropy_gradient)
-
-
-def _priced(
-    decoder: Decoder, prompts: Tensor, responses: Tensor, layout: Layout, temperature: float, gradient: bool
-) -> tuple[Tensor, Tensor]:
-    states, targets = decoder.states(prompts, responses, layout), layout.targets(responses)
+    states, targets = rows.states(decoder), rows.layout.targets(rows.response_ids)
     logprobs, entropy = SelectedLogProbs.apply(
-        states, decoder.head_weight, targets, temperature, decoder.kernels, gradient
+        states, decoder.head_weight, targets, temperature, decoder.kernels, entropy_gradient
     )
-    return layout.padded(logprobs), layout.padded(entropy)
+    return rows.layout.padded(logprobs), rows.layout.padded(entropy)
 
 
 def text_batch(
-    prompts: list[np.ndarray], responses: list[np.ndarray], pad_id: int, device: str = "cpu"
-) -> Batch:
-    """A Batch of given prompts and responses (one each), all response tokens unmasked, without rewards."""
-    prompt_ids, prompt_mask = pad_right(prompts, pad_id)
-    response_ids, present = pad_right(responses, pad_id)
-    mask = present.float().to(device)
+    prompts: Sequence[np.ndarray], responses: Sequence[np.ndarray], pad_id: int, device: torch.device | str = "cpu",
+    index: Sequence[int] | None = None,
+) -> Batch:  # fmt: skip
+    """A Batch of given prompts and responses, all response tokens unmasked, without rewards; `index` is the prompt of
+    each response, by default its own."""
+    (prompt_ids, prompt_mask), (response_ids, present) = (pad_right(x, pad_id) for x in (prompts, responses))
+    of, mask = torch.tensor(range(len(responses)) if index is None else index), present.float().to(device)
     return Batch(
-        prompt_ids=prompt_ids.to(device),
-        prompt_mask=prompt_mask.to(device),
-        prompt_index=torch.arange(len(prompts), device=device),
-        response_ids=response_ids.to(device),
-        mask=mask,
-        attention=mask,
-        rewards=torch.zeros_like(mask),
-        sampler_logprobs=torch.zeros_like(mask),
-        group=np.arange(len(prompts)),
-    )
+        prompt_ids.to(device), prompt_mask.to(device), of.to(device), response_ids.to(device), mask=mask,
+        attention=mask, rewards=torch.zeros_like(mask), sampler_logprobs=torch.zeros_like(mask), group=of.numpy(),
+    )  # fmt: skip
 
 
 class PaddedPass(nn.Module):
@@ -115,15 +104,15 @@ class PaddedPass(nn.Module):
 
     def __init__(self, decoder: Decoder, temperature: float, entropy_gradient: bool) -> None:
         super().__init__()
-        self.model, self.decoder, self.temperature = decoder.base, decoder, temperature
-        self.entropy_gradient = entropy_gradient
+        self.model, self.decoder, self.settings = decoder.base, decoder, (temperature, entropy_gradient)
 
     def forward(self, prompts: Tensor, prompt_mask: Tensor, responses: Tensor) -> tuple[Tensor, Tensor]:
         """Of prompts (P, S) with a bool mask, and responses (B, T), B / P to a prompt, side by side."""
         p, b = len(prompts), len(responses)
         index = torch.arange(p, device=prompts.device)[:, None].expand(p, b // p).flatten()
-        layout = FullLayout(prompt_mask, index, torch.ones_like(responses, dtype=torch.bool))
-        return _priced(self.decoder, prompts, responses, layout, self.temperature, self.entropy_gradient)
+        present = torch.ones_like(responses, dtype=torch.bool)
+        rows = Rows(index, prompts, prompt_mask, index, responses, present, full=True)
+        return token_logprobs(self.decoder, rows, *self.settings)
 
 
 class CapturedPasses:

@@ -1,7 +1,7 @@
 """A model in training: forward passes that fit the GPU's memory, gradients added up pass by pass, their FLOPs."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rlkit.compute import Ledger, Shape
+from rlkit.compute import Ledger, Shape, Work
 from rlkit.config import Actor, Critic, Optimizer, RunConfig
 from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
@@ -41,6 +41,10 @@ class Passes:
             total += length
         return (Rows.of(batch, rows[a:b]) for a, b in pairwise([*ends, len(rows)]) if b > a)
 
+    def halve(self) -> None:
+        """Make them smaller; at a size of 0 the tokens decide."""
+        self.size, self.tokens = self.size // 2, self.tokens // 2
+
 
 class Learner:
     """A policy, a critic or a supervised model in training, whose FLOPs are counted as a `phase` of the ledger."""
@@ -59,55 +63,24 @@ class Learner:
         ledger: Ledger, phase: str,
     ) -> "Learner":  # fmt: skip
         """The learner of a run's policy or critic, whose `section` of the config it is."""
-        actor = config.actor
-        minis = section.ppo_epochs * actor.mini_batches(config.data.train_batch_size)
-        steps = config.trainer.total_training_steps * minis
+        actor, steps = config.actor, config.trainer.total_training_steps * section.ppo_epochs
+        steps *= actor.mini_batches(config.data.train_batch_size)
         stepper = Stepper(
             module, section.optim, shape.non_embedding, steps, config.model.dtype, actor.optimizer_offload
         )
         passes = Passes(actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda"))
         return cls(decoder, stepper, shape, passes, ledger, phase)
 
-    def _retried(self, work: Callable[[], T], batch: Batch, rows: Tensor, whole: bool = False) -> T:
-        """What `work` returns, which makes passes over `rows`: where memory runs out it starts again, in halves."""
-        while True:
-            try:
-                return work()
-            except torch.cuda.OutOfMemoryError as error:
-                reason = str(error).splitlines()[0]  # not the error, which keeps the failed pass in memory
-            self.stepper.optimizer.zero_grad()
-            captured, self.captured = self.captured is not None, None
-            torch.cuda.empty_cache()
-            if captured:
-                continue
-            passes = self.passes
-            if whole or next(passes.parts(batch, rows)).rows.numel() == 1:
-                reason = "the loss needs its mini-batch in one pass" if whole else reason
-                raise RunStopped(
-                    f"The GPU's memory does not hold the smallest forward pass of the update ({reason}): set "
-                    f"model.enable_gradient_checkpointing, use model.lora_rank, or lower {passes.limit}."
-                )
-            passes.size //= 2  # at 0 the tokens decide
-            passes.tokens //= 2
-            warnings.warn(
-                "The GPU's memory does not hold a forward pass: going on with half of it.", stacklevel=2
-            )
-
     @torch.no_grad()
     def padded(self, batch: Batch, of: Callable[[Rows], Tensor], phase: str) -> Tensor:
         """(B, T) of what `of` gives (b, t) for each pass over the batch, without a gradient, counted as `phase`."""
-        rows = torch.arange(len(batch), device=batch.mask.device)
+        rows, result = torch.arange(len(batch), device=batch.mask.device), torch.zeros_like(batch.mask)
 
-        def work() -> tuple[Tensor, float]:
-            result, flops = torch.zeros_like(batch.mask), 0.0
-            for part in self.passes.parts(batch, rows):
-                values = of(part)
-                result[part.rows, : values.shape[1]] = values.to(result.dtype)
-                flops += self.shape.forward(part.work())
-            return result, flops
+        def fill(part: Rows) -> None:
+            values = of(part)
+            result[part.rows, : values.shape[1]] = values.to(result.dtype)
 
-        result, flops = self._retried(work, batch, rows)
-        self.ledger.add(phase, flops)
+        self._each(lambda: self.passes.parts(batch, rows), fill, self.shape.forward, phase, batch, rows)
         return result
 
     def accumulate(
@@ -126,27 +99,57 @@ class Learner:
         """
         needed = rows if needed is None else needed
 
-        def work() -> tuple[list[Any], float]:
-            results, flops, parts = [], 0.0, self._parts(batch, rows, needed, whole)
-            for i, part in enumerate(parts):
-                flops += self.shape.training(part.work(), self.decoder.checkpointing)
-                value, result = loss(part)
-                self.stepper.backward(value)
-                results.append(result)
-                if part.counted is not None and i + 1 < len(parts):
-                    self.stepper.keep_gradients()
-            return results, flops
+        def parts() -> Iterable[Rows]:
+            if self.captured is not None and len(needed):
+                captured = self.captured.parts(batch, rows, needed, self.passes.tokens)
+                if captured is not None and not (whole and len(captured) > 1):
+                    return captured
+            return list(self.passes.parts(batch, needed, whole))
 
-        results, flops = self._retried(work, batch, needed, whole)
-        self.ledger.add(self.phase, flops)
-        return results
+        def backward(part: Rows) -> Any:
+            if part.counted is not None:
+                self.stepper.keep_gradients()  # of the pass before
+            value, result = loss(part)
+            self.stepper.backward(value)
+            return result
 
-    def _parts(self, batch: Batch, rows: Tensor, needed: Tensor, whole: bool) -> list[Rows]:
-        if self.captured is not None and len(needed):
-            captured = self.captured.parts(batch, rows, needed, self.passes.tokens)
-            if captured is not None and not (whole and len(captured) > 1):
-                return captured
-        return list(self.passes.parts(batch, needed, whole))
+        def flops(work: Work) -> float:
+            return self.shape.training(work, self.decoder.checkpointing)
+
+        return self._each(parts, backward, flops, self.phase, batch, needed, whole)
+
+    def _each(
+        self, parts: Callable[[], Iterable[Rows]], work: Callable[[Rows], T], flops: Callable[[Work], float], phase: str,
+        batch: Batch, rows: Tensor, whole: bool = False,
+    ) -> list[T]:  # fmt: skip
+        """What `work` returns of each of the `parts` of `rows`, counted as `phase`; where memory runs out all start
+        again, in halves."""
+
+        def all_parts() -> list[tuple[float, T]]:
+            return [(flops(part.work()), work(part)) for part in parts()]
+
+        while True:
+            try:
+                results = all_parts()
+                self.ledger.add(phase, sum(count for count, _ in results))
+                return [result for _, result in results]
+            except torch.cuda.OutOfMemoryError as error:
+                reason = str(error).splitlines()[0]  # not the error, which keeps the failed pass in memory
+            self.stepper.optimizer.zero_grad()
+            captured, self.captured = self.captured is not None, None
+            torch.cuda.empty_cache()
+            if captured:
+                continue
+            if whole or next(self.passes.parts(batch, rows)).rows.numel() == 1:
+                reason = "the loss needs its mini-batch in one pass" if whole else reason
+                raise RunStopped(
+                    f"The GPU's memory does not hold the smallest forward pass of the update ({reason}): set "
+                    f"model.enable_gradient_checkpointing, use model.lora_rank, or lower {self.passes.limit}."
+                )
+            self.passes.halve()
+            warnings.warn(
+                "The GPU's memory does not hold a forward pass: going on with half of it.", stacklevel=2
+            )
 
 
 class SupervisedTrainer(Learner):
@@ -157,12 +160,11 @@ class SupervisedTrainer(Learner):
         self, policy: Policy, optim: Optimizer, steps: int, passes: Passes, *, dtype: str = "float32",
         checkpointing: bool = False,
     ) -> None:  # fmt: skip
-        shape = Shape.of(policy.model)
-        decoder = Decoder(policy.model, checkpointing=checkpointing)
+        shape, decoder = Shape.of(policy.model), Decoder(policy.model, checkpointing=checkpointing)
         stepper = Stepper(policy.model, optim, shape.non_embedding, steps, dtype)
         stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
         super().__init__(decoder, stepper, shape, passes, Ledger(), "sft")
-        self.policy = policy
+        self.trained = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}
 
     @property
     def flops(self) -> float:
@@ -186,20 +188,17 @@ class SupervisedTrainer(Learner):
         return value
 
     def loss(self, batch: Batch, weights: Tensor) -> float:
-        """The loss of `step`, without a step."""
-        # not of `flops`
+        """The loss of `step`, without a step; it is not in `flops`."""
         logprobs = self.padded(batch, lambda part: token_logprobs(self.decoder, part)[0], "ref")
         return -float((logprobs * weights).sum()) / float((weights > 0).sum())
 
     def state_dict(self) -> dict[str, Any]:
         """Trainable weights, optimizer and FLOPs."""
-        trained = {n: p.detach() for n, p in self.policy.model.named_parameters() if p.requires_grad}
-        return {"weights": trained, "stepper": self.stepper.state_dict(), "flops": self.flops}
+        return {"weights": self.trained, "stepper": self.stepper.state_dict(), "flops": self.flops}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        parameters = dict(self.policy.model.named_parameters())
         for name, value in state["weights"].items():
-            parameters[name].copy_(value)
+            self.trained[name].copy_(value)
         self.stepper.load_state_dict(state["stepper"])
         self.ledger.flops["sft"] = state["flops"]

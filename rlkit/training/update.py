@@ -33,9 +33,9 @@ def summary(
     device is read at once, so that a GPU is waited for once."""
     rows = [told, *passes, *steps]
     tensors = [value for row in rows for value in row.values() if isinstance(value, Tensor)]
-    values = iter(torch.stack(tensors).tolist() if tensors else ())
+    read = iter(torch.stack(tensors).tolist() if tensors else ())
     known, *numbers = [
-        {k: next(values) if isinstance(v, Tensor) else float(v) for k, v in r.items()} for r in rows
+        {k: next(read) if isinstance(v, Tensor) else float(v) for k, v in r.items()} for r in rows
     ]
     totals, weights = defaultdict[str, float](float), defaultdict[str, float](float)
     for each in numbers:
@@ -83,9 +83,8 @@ class Learning:
         which is so with one optimizer step per batch."""
         c = self.config
         several = c.actor.mini_batches(c.data.train_batch_size) > 1 or c.actor.ppo_epochs > 1
-        if several or c.algorithm.use_kl_in_reward or c.algorithm.needs.sum_pi_squared:
-            return self._logprobs(batch, self.actor.decoder, "old_log_prob")
-        return None
+        asked = several or c.algorithm.use_kl_in_reward or c.algorithm.needs.sum_pi_squared
+        return self._logprobs(batch, self.actor.decoder, "old_log_prob") if asked else None
 
     def ref_logprobs(self, batch: Batch) -> Tensor | None:
         """(B, T) log-probs of the reference policy, where there is one."""
@@ -102,14 +101,16 @@ class Learning:
 
     def sum_pi_squared(self, batch: Batch) -> Tensor | None:
         """(B, T) squared probabilities summed over the vocabulary, where the estimator asks for them."""
+        if not self.config.algorithm.needs.sum_pi_squared:
+            return None
         decoder, temperature = self.actor.decoder, self.config.rollout.temperature
 
         def squares(part: Rows) -> Tensor:
-            states = part.states(decoder)
-            return part.layout.padded(squared_probabilities(states, decoder.head_weight, temperature))
+            return part.layout.padded(
+                squared_probabilities(part.states(decoder), decoder.head_weight, temperature)
+            )
 
-        wanted = self.config.algorithm.needs.sum_pi_squared
-        return self.actor.padded(batch, squares, "old_log_prob") if wanted else None
+        return self.actor.padded(batch, squares, "old_log_prob")
 
     def rewards_less_kl(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Token rewards (B, T) less the KL penalty where `algorithm.use_kl_in_reward` asks for it, and its metrics; the
@@ -164,12 +165,13 @@ class Learning:
         of a sequence count by `weights` (B, 1)."""
         c, actor, weight = self.config, self.config.actor, weights[part.rows]
         mask, sampled = part.cut(batch.mask), part.cut(batch.sampler_logprobs)
-        bonus, captured = bool(actor.entropy_coeff), self.actor.captured
-        if part.counted is not None and captured is not None:
+        if part.counted is not None and self.actor.captured is not None:
             mask = mask * part.counted
-            logprobs, entropy = captured(part)
+            logprobs, entropy = self.actor.captured(part)
         else:
-            logprobs, entropy = token_logprobs(self.actor.decoder, part, c.rollout.temperature, bonus)
+            logprobs, entropy = token_logprobs(
+                self.actor.decoder, part, c.rollout.temperature, bool(actor.entropy_coeff)
+            )
         old = logprobs.detach() if batch.old_logprobs is None else part.cut(batch.old_logprobs)
         assert batch.advantages is not None
         loss, numbers = algorithms.policy_loss(
