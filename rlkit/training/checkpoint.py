@@ -6,22 +6,27 @@
         manifest.json   SHA-256 of every other file, written last
 
 A checkpoint is built in a hidden folder beside the others and renamed. A newest one whose files do not match its
-manifest is passed over, and the caller is told.
+manifest is passed over, and the caller is told. A run goes on from its own newest one, or from another run's.
 """
 
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import load_peft_weights, set_peft_model_state_dict
 from safetensors.torch import load_file
 
-from rlkit.files import replacing
+from rlkit.errors import UserError
+from rlkit.files import replacing, require_space
 from rlkit.results.progress import checkpoint_steps
+from rlkit.results.store import BEST, LOGS, read_json
+
+if TYPE_CHECKING:
+    from rlkit.training.run import TrainingRun
 
 MANIFEST = "manifest.json"
 
@@ -75,16 +80,70 @@ def problem(folder: Path) -> str | None:
     return None
 
 
-def write(folder: Path, policy: Any, state: Mapping[str, Any]) -> None:
-    """A policy as a Hugging Face (or peft adapter) folder, and everything else that a run goes on from."""
-    policy.model.save_pretrained(folder / "model")
-    policy.tokenizer.save_pretrained(folder / "model")
-    torch.save(dict(state), folder / "state.pt")
+def write(run: "TrainingRun", folder: Path) -> None:
+    """The policy as a Hugging Face (or peft adapter) folder, and everything else that a run goes on from."""
+    model: Any = run.policy.model
+    model.save_pretrained(folder / "model")
+    run.policy.tokenizer.save_pretrained(folder / "model")
+    state = {"step": run.step, "evaluated": run.evaluated, "ledger": run.ledger.state_dict()}
+    torch.save(state | {"feed": run.feed.state_dict()} | run.learning.state_dict(), folder / "state.pt")
 
 
-def load(folder: Path, policy: Any) -> dict[str, Any]:
-    """Give a policy the weights that `write` saved; returns the state that was saved with them."""
-    model, device = policy.model, str(policy.device)
+def restore(run: "TrainingRun") -> None:
+    """Go on from the newest whole checkpoint, or from `trainer.resume_from_path`. Raises UserError where that is none
+    of this model, where `trainer.resume_mode` forbids it, or where the disk has no room for the run's checkpoints."""
+    trainer, root = run.config.trainer, run.store.checkpoints
+    found = newest(root, run.warn)
+    if found is not None and trainer.resume_mode == "disable":
+        raise UserError(
+            f"trainer.resume_mode is 'disable', but {root} has a checkpoint of step {found}: use auto to "
+            "continue it, another study or seed for a new run, or delete the folder."
+        )
+    modules = (run.policy.model, *([run.learning.critic] if run.learning.critic else ()))
+    trained = [p for module in modules for p in module.parameters() if p.requires_grad]
+    size = 1_000_000 + 3 * sum(p.numel() * p.element_size() for p in trained)  # weights and two moments
+    require_space(run.store.folder, size * (trainer.max_actor_ckpt_to_keep + 1))
+    if found is not None:
+        _load(run, folder_of(root, found))
+    elif trainer.resume_from_path is not None:
+        _fork(run, Path(trainer.resume_from_path))
+    run.store.truncate(run.step or -1)
+
+
+def _fork(run: "TrainingRun", folder: Path) -> None:
+    """Go on from a checkpoint of another run, whose steps until then become this run's."""
+    parent, steps = folder.parents[1], run.config.trainer.total_training_steps
+    key = "trainer.resume_from_path is"
+    if (wrong := problem(folder)) is not None:
+        raise UserError(
+            f"{key} {str(folder)!r}, which is no whole checkpoint ({wrong}): give one of "
+            "outputs/<study>/runs/<id>/checkpoints/."
+        )
+    if (step := int(folder.name.removeprefix("step_"))) >= steps:
+        raise UserError(
+            f"{key} a checkpoint of step {step}, and trainer.total_training_steps is {steps}: raise it."
+        )
+    try:
+        _load(run, folder)
+    except (RuntimeError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
+        raise UserError(
+            f"{key} {str(folder)!r}, a checkpoint of another model, adapter or critic: only other keys can change "
+            f"({str(error).splitlines()[0]})."
+        ) from error
+    for name in (*LOGS, "evals.parquet"):
+        if (parent / name).is_file():
+            shutil.copyfile(parent / name, run.store.folder / name)
+    kept = run.best(run.config.trainer.keep_best)
+    if kept is not None and (best := folder_of(parent / BEST, kept)).is_dir():
+        shutil.copytree(best, run.store.folder / BEST / best.name, dirs_exist_ok=True)
+    evaluations = read_json(parent / "run.json").get("evaluations", {})
+    evaluations = {k: v for k, v in evaluations.items() if int(k) <= step}
+    run.store.update(parent={"run": parent.name, "step": step}, evaluations=evaluations)
+
+
+def _load(run: "TrainingRun", folder: Path) -> None:
+    model: Any = run.policy.model
+    device = str(run.policy.device)
     if hasattr(model, "peft_config"):
         set_peft_model_state_dict(model, load_peft_weights(str(folder / "model"), device=device))
     else:
@@ -93,7 +152,11 @@ def load(folder: Path, policy: Any) -> dict[str, Any]:
         if unexpected or not set(missing) <= set(getattr(model, "_tied_weights_keys", None) or {}):
             raise RuntimeError(f"{folder} is of another model: missing {missing}, unexpected {unexpected}")
         model.tie_weights()
-    return torch.load(folder / "state.pt", map_location=device, weights_only=True)
+    saved = torch.load(folder / "state.pt", map_location=device, weights_only=True)
+    run.learning.load_state_dict(saved)
+    run.step, run.evaluated, run.stale = saved["step"], saved["evaluated"], True
+    run.ledger.load_state_dict(saved["ledger"])
+    run.feed.load_state_dict(saved["feed"])
 
 
 def _digest(path: Path) -> str:

@@ -119,8 +119,8 @@ class Learner:
         return self._each(parts, backward, flops, self.phase, batch, needed, whole)
 
     def _each(
-        self, parts: Callable[[], Iterable[Rows]], work: Callable[[Rows], T], flops: Callable[[Work], float], phase: str,
-        batch: Batch, rows: Tensor, whole: bool = False,
+        self, parts: Callable[[], Iterable[Rows]], work: Callable[[Rows], T], flops: Callable[[Work], float],
+        phase: str, batch: Batch, rows: Tensor, whole: bool = False,
     ) -> list[T]:  # fmt: skip
         """What `work` returns of each of the `parts` of `rows`, counted as `phase`; where memory runs out all start
         again, in halves."""

@@ -30,14 +30,14 @@ def _steps(run: TrainingRun, interrupt: Interrupt) -> Run:
     interrupt.defer()
     while not run.finished:
         if interrupt.requested:
-            run.checkpoints.save()
+            run.save()
             return run.result("stopped")
         rl_step(run)
         if run.due(trainer.test_freq):
             run.evaluate()
         run.end_step()
         if run.due(trainer.save_freq):
-            run.checkpoints.save()
+            run.save()
     return run.result("finished")
 
 

@@ -1,13 +1,12 @@
-"""What a run holds: opened, sampled from, evaluated, logged. Its checkpoints are in rlkit.training.resume."""
+"""What a run holds: opened, sampled from, evaluated, logged. How it goes on is in rlkit.training.checkpoint."""
 
 import gc
 import math
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -26,17 +25,18 @@ from rlkit.models.loading import load_policy
 from rlkit.models.prompts import set_template_defaults
 from rlkit.models.shapes import at_hand
 from rlkit.registry import plugin_versions
-from rlkit.results.store import Run, RunStore
+from rlkit.results.store import BEST, Run, RunStore
 from rlkit.rewards import Router, isolation, scorer_of
 from rlkit.samplers.choice import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, sample_row
 from rlkit.seeds import derive
+from rlkit.training import checkpoint
 from rlkit.training.batches import rollout_summary
 from rlkit.training.checks import check_window, phrase_of, problems
-from rlkit.training.resume import Checkpoints, warm_started
 from rlkit.training.sampling import Feed
 from rlkit.training.tracking import Tracker
 from rlkit.training.update import Learning
+from rlkit.training.warm_start import warm_started
 from rlkit.types import Rollout
 
 SAMPLES_KEPT = 8
@@ -50,8 +50,8 @@ class TrainingRun:
         self.step = 0  # begun
         self.stale = False  # the sampler's weights are older than the policy's
         self.evaluated: dict[int, dict[str, float]] = {}  # what early_stop and keep_best look at, by step
-        self.ledger, self.metrics, self._warned = Ledger(), {}, set()
-        self.bar: Any = None
+        self.ledger, self.metrics, self._warned, self._before = Ledger(), {}, set(), None
+        self.bar = tqdm(disable=True)
         self.held_out = held_out(config)
         self.stream = TaskStream(config, self.held_out)
         self.feed = Feed(config, self.stream)
@@ -77,7 +77,6 @@ class TrainingRun:
         self.sampler, why = make_sampler(self.policy, config)
         self.router = Router(config.reward)
         self.tracker = Tracker(config, store.folder)
-        self.checkpoints = Checkpoints(self)
         actor = self.learning.actor
         store.update(
             **parameter_counts(self.policy.model), **({"warm_start": started.facts()} if started else {}),
@@ -98,17 +97,18 @@ class TrainingRun:
             run = None
             try:
                 run = cls(config, store, progress)
-                run.checkpoints.restore()
-                if progress and not run.finished:
-                    total, name = config.trainer.total_training_steps, config.id
-                    run.bar = tqdm(total=total, initial=run.step, desc=name, unit="step", dynamic_ncols=True)
+                checkpoint.restore(run)
+                run.bar = tqdm(
+                    total=config.trainer.total_training_steps, initial=run.step, desc=config.id, unit="step",
+                    dynamic_ncols=True, disable=not progress or run.finished,
+                )  # fmt: skip
                 gc.collect()
                 gc.freeze()  # every full collection would look through all of it: a tenth of a small model's steps
                 yield run
             except BaseException as error:
                 if run is not None and isinstance(error, RunStopped | UserError):
                     with suppress(UserError):  # of a full disk, which may be what ended the run
-                        run.checkpoints.save_last_whole_step()
+                        run.save_last_whole_step()
                 asked = isinstance(error, KeyboardInterrupt)  # then there is nothing to explain
                 store.update(
                     status="stopped" if asked or isinstance(error, RunStopped) else "failed",
@@ -147,7 +147,8 @@ class TrainingRun:
 
     def begin_step(self) -> None:
         """Count the step; from here on metrics belong to it."""
-        self.checkpoints.remember()
+        taken = self.learning.optimizer_steps
+        self._before = self.step, self.feed.copy(), self.ledger.state_dict(), self.learning.kl.value, taken
         self.step += 1
         self.metrics = {}
         self._began = time.perf_counter()
@@ -187,7 +188,7 @@ class TrainingRun:
         if message and kind not in self._warned:
             self._warned.add(kind)
             self.store.update(warnings={kind: sentence, **self.store.info.get("warnings", {})})
-            with tqdm.external_write_mode() if self.bar else nullcontext():  # not amid the bar
+            with tqdm.external_write_mode():  # not amid the bar
                 warnings.warn(sentence, stacklevel=3)
 
     def sync(self) -> None:
@@ -223,7 +224,7 @@ class TrainingRun:
         watched = [m for m in (c.trainer.early_stop.metric, c.trainer.keep_best) if m in result.metrics]
         self.evaluated[self.step] = {m: v for m in watched if not math.isnan(v := result.metrics[m])}
         if self.best(c.trainer.keep_best) == self.step:
-            self.checkpoints.save_best()
+            self.save(best=True)
         if self.step == 0:
             self._log()
 
@@ -231,17 +232,33 @@ class TrainingRun:
         """Log the step's metrics."""
         self.metrics["timing_s/step"] = time.perf_counter() - self._began
         self.ledger.time("step", self.metrics["timing_s/step"])
-        if self.bar is not None:
-            named = {"reward": "critic/score/mean", "pass@1": "eval/pass@1"}
-            shown = {k: f"{self.metrics[name]:.3f}" for k, name in named.items() if name in self.metrics}
-            self.bar.set_postfix(shown, refresh=False)
-            self.bar.update()
+        named = {"reward": "critic/score/mean", "pass@1": "eval/pass@1"}
+        shown = {k: f"{self.metrics[name]:.3f}" for k, name in named.items() if name in self.metrics}
+        self.bar.set_postfix(shown, refresh=False)
+        self.bar.update()
         self._log()
 
     def _log(self) -> None:
         self.metrics |= self.ledger.metrics()
         self.store.log(self.step, self.metrics)
         self.tracker.log(self.step, {k: v for k, v in self.metrics.items() if not math.isnan(v)})
+
+    def save(self, best: bool = False) -> None:
+        """Write a checkpoint of this step, or into the folder of the run's `best` one, where no whole one is there."""
+        kept = self.config.trainer.max_actor_ckpt_to_keep
+        root, keep = (self.store.folder / BEST, 1) if best else (self.store.checkpoints, kept)
+        if checkpoint.problem(checkpoint.folder_of(root, self.step)):  # none, or one that was passed over
+            checkpoint.save(root, self.step, lambda folder: checkpoint.write(self, folder), keep)
+
+    def save_last_whole_step(self) -> None:
+        """A checkpoint of the step before the one that failed, where that has not moved weights yet."""
+        if self._before is None:
+            return
+        step, feed, ledger, kl, taken = self._before
+        if step > 0 and taken == self.learning.optimizer_steps:
+            self.step, self.feed, self.learning.kl.value = step, feed, kl
+            self.ledger.load_state_dict(ledger)
+            self.save()
 
     def result(self, status: str) -> Run:
         """Close the books: status and summary in run.json, and the Run."""
@@ -267,5 +284,4 @@ class TrainingRun:
         with suppress(RuntimeError):  # of a GPU that has failed, whose own error is on its way
             self.sampler.release()
         self.tracker.close()
-        if self.bar is not None:
-            self.bar.close()
+        self.bar.close()

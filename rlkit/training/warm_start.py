@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock
+from tqdm.auto import tqdm
 
 from rlkit.config import Optimizer, RunConfig
 from rlkit.data import TaskStream, held_out
@@ -25,6 +26,8 @@ from rlkit.errors import RunStopped, UserError
 from rlkit.files import replacing
 from rlkit.models.device import device_of
 from rlkit.models.loading import Policy, load_policy, save_model
+from rlkit.results.progress import checkpoint_steps
+from rlkit.results.store import RunStore, read_json
 from rlkit.seeds import content_hash, derive
 from rlkit.training.forward import text_batch
 from rlkit.training.interrupt import Interrupt, Interrupted
@@ -36,6 +39,7 @@ FACTS = "warm_start.json"  # beside the weights, written last
 VERSION = 2  # part of the cache key: raise it when the same config would give other weights
 KEEP_EVERY = 300.0  # seconds between states that a killed start goes on from
 LOOK_EVERY = 10  # steps between those that are shown
+Progress = Callable[[int, int, float], None]
 
 
 def worked_answer(task: Task) -> str:
@@ -44,18 +48,14 @@ def worked_answer(task: Task) -> str:
 
 
 def worked_batch(policy: Policy, tasks: Sequence[Task], limit: int = 0) -> Batch | None:
-    """Tasks with their worked answers, ended as the model ends its turns; None where none is left.
-
-    Args:
-        limit: tokens of a prompt with its answer; longer ones are left out. 0 is no limit.
-    """
+    """Tasks with their worked answers, ended as the model ends its turns, without those of more than `limit` tokens of
+    prompt and answer (0 is no limit); None where none is left."""
     prompts, end = policy.encode_all([task.prompt for task in tasks]), policy.tokenizer.eos_token_id
     answers = policy.tokenizer([worked_answer(task) for task in tasks], add_special_tokens=False).input_ids
     pairs = [(np.array(p), np.array([*a, end])) for p, a in zip(prompts, answers, strict=True)]
     pairs = [(p, a) for p, a in pairs if not limit or len(p) + len(a) <= limit]
-    if not pairs:
-        return None
-    return text_batch([p for p, _ in pairs], [a for _, a in pairs], policy.pad_id, str(policy.device))
+    chosen = [p for p, _ in pairs], [a for _, a in pairs]
+    return text_batch(*chosen, policy.pad_id, policy.device) if pairs else None
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,33 @@ class WarmStarted:
         return {"name": self.folder.name, **{k: v for k, v in vars(self).items() if k != "folder"}}
 
 
+def warm_started(config: RunConfig, store: RunStore, progress: bool) -> WarmStarted | None:
+    """A run's warm start, whose steps are told in run.json and on a bar while it is made. A run that goes on, or from
+    another one, has the one that its weights were trained over."""
+    recorded, parent = store.info, config.trainer.resume_from_path
+    if not checkpoint_steps(store.checkpoints):
+        recorded = read_json(Path(parent).parents[1] / "run.json") if parent else {}
+    name, hidden = f"warm start {config.model.path}", not progress
+    with tqdm(desc=name, unit="step", dynamic_ncols=True, leave=False, delay=0.1, disable=hidden) as bar:
+
+        def show(step: int, steps: int, loss: float) -> None:
+            store.update(phase=f"warm start {step}/{steps}")
+            bar.total = steps
+            bar.set_postfix({"loss": f"{loss:.3f}"}, refresh=False)
+            bar.update(step - bar.n)
+
+        return warm_start(config, show, recorded)
+
+
 def warm_start(
-    config: RunConfig,
-    progress: Callable[[int, int, float], None] | None = None,
-    recorded: Mapping[str, Any] = MappingProxyType({}),
+    config: RunConfig, progress: Progress | None = None, recorded: Mapping[str, Any] = MappingProxyType({})
 ) -> WarmStarted | None:
     """The warm-started model of a run, from the cache or trained now; None for a run without.
 
     Args:
         progress: called with (step, steps, loss) every LOOK_EVERY steps.
-        recorded: run.json of a run that has trained weights over its warm start, which is not made anew then.
+        recorded: run.json of a run that has trained weights over its warm start, which is not made anew then: on
+            another kind of device the same config makes another one.
 
     Raises:
         RunStopped: the loss is no longer finite.
@@ -101,16 +118,7 @@ def warm_start(
         )
     if not made(folder):
         try:
-            CACHE.mkdir(parents=True, exist_ok=True)
-            with FileLock(CACHE / f".{folder.name}.lock"), Interrupt() as interrupt:
-                if not made(folder):
-                    interrupt.defer()
-                    partial = CACHE / f".{folder.name}.partial.pt"
-                    policy, facts = _trained(config, progress, partial, interrupt)
-                    with replacing(folder) as building:
-                        save_model(policy, building)
-                        (building / FACTS).write_text(json.dumps(facts))
-                    partial.unlink(missing_ok=True)
+            _make(config, folder, progress)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
                 raise
@@ -118,8 +126,7 @@ def warm_start(
                 f"The warm start of {config.model.path} is to be kept in {CACHE}, which cannot be written "
                 f"({error.strerror}): make the folder writable, or work in one that is."
             ) from None
-    facts = json.loads((folder / FACTS).read_text())
-    return WarmStarted(folder, facts["steps"], facts["tokens"], facts["flops"], facts.get("threads", 0))
+    return WarmStarted(folder, **read_json(folder / FACTS))
 
 
 def place(config: RunConfig) -> Path | None:
@@ -132,8 +139,7 @@ def place(config: RunConfig) -> Path | None:
 
 def made(folder: Path) -> bool:
     """Whether a warm start is there, with all that is known of it."""
-    facts = folder / FACTS
-    return facts.exists() and "flops" in json.loads(facts.read_text() or "{}")
+    return "flops" in read_json(folder / FACTS)
 
 
 def to_make(config: RunConfig) -> Path | None:
@@ -182,8 +188,23 @@ def supervised(config: RunConfig, seed: int) -> RunConfig:
     return config.model_copy(update={"data": data, "trainer": trainer, "actor": actor, "seed": seed})
 
 
+def _make(config: RunConfig, folder: Path, progress: Progress | None) -> None:
+    """Train the warm start and keep it in `folder`, unless another process has done so meanwhile."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with FileLock(CACHE / f".{folder.name}.lock"), Interrupt() as interrupt:
+        if made(folder):
+            return
+        interrupt.defer()
+        partial = CACHE / f".{folder.name}.partial.pt"
+        policy, facts = _trained(config, progress, partial, interrupt)
+        with replacing(folder) as building:
+            save_model(policy, building)
+            (building / FACTS).write_text(json.dumps(facts))
+        partial.unlink(missing_ok=True)
+
+
 def _trained(
-    config: RunConfig, progress: Callable[[int, int, float], None] | None, partial: Path, interrupt: Interrupt
+    config: RunConfig, progress: Progress | None, partial: Path, interrupt: Interrupt
 ) -> tuple[Policy, dict[str, float]]:
     """The trained policy, from the state in `partial` that an earlier call left, and the facts of what it took."""
     section, data, sft = config.model.warm_start, config.data, config.model.warm_start.kind == "sft"
@@ -196,15 +217,14 @@ def _trained(
         Passes(0, config.actor.pass_tokens(device == "cuda")), dtype=model.dtype,
         checkpointing=model.enable_gradient_checkpointing,
     )  # fmt: skip
-    own = supervised(config, derive("warm start", section.seed))
-    stream = TaskStream(own, held_out(config), side="sft" if sft and data.sft_ratio else "rl")
+    drawn_as = supervised(config, derive("warm start", section.seed))
+    stream = TaskStream(drawn_as, held_out(config), side="sft" if sft and data.sft_ratio else "rl")
     limit = data.max_prompt_length + data.max_response_length if sft else 0
-    done = tokens = 0
+    done, tokens, kept = 0, 0, time.monotonic()
     if partial.exists():
         state = torch.load(partial, map_location=policy.device, weights_only=True)
         done, tokens = state["steps"], state["tokens"]
         trainer.load_state_dict(state["trainer"])
-    due = time.monotonic() + KEEP_EVERY
     for step in range(done + 1, section.steps + 1):
         batch = worked_batch(policy, stream.batch(step), limit)
         if batch is None:
@@ -224,11 +244,11 @@ def _trained(
         tokens += int(float(batch.mask.sum()) + batch.prompt_mask.sum())
         if progress and (step % LOOK_EVERY == 0 or step == section.steps):
             progress(step, section.steps, loss)
-        if interrupt.requested or time.monotonic() > due:
-            due = time.monotonic() + KEEP_EVERY
+        if interrupt.requested or time.monotonic() > kept + KEEP_EVERY:
+            kept = time.monotonic()
             with replacing(partial) as building:
                 torch.save({"steps": step, "tokens": tokens, "trainer": trainer.state_dict()}, building)
-            if interrupt.requested:
-                raise Interrupted("interrupted during the warm start")
+        if interrupt.requested:
+            raise Interrupted("interrupted during the warm start")
     threads = torch.get_num_threads()
     return policy, {"steps": section.steps, "tokens": tokens, "flops": trainer.flops, "threads": threads}
