@@ -11,9 +11,8 @@ from rlkit.compute import Ledger, Shape, Work
 from rlkit.config import Actor, Algorithm, Model, RunConfig
 from rlkit.models.decoder import Decoder
 from rlkit.samplers.torch import TorchSampler
-from rlkit.training.critic import Critic
 from rlkit.training.loop import learn
-from rlkit.training.update import Learning
+from rlkit.training.update import Critic, Learning
 
 
 def counted(function) -> float:

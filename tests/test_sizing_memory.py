@@ -21,10 +21,9 @@ from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
 from rlkit.sizing.devices import device_named
 from rlkit.sizing.memory import Plan, logits, memory, pass_parts, total, trainer_held
-from rlkit.training.critic import Critic
 from rlkit.training.forward import Rows, text_batch, token_logprobs
 from rlkit.training.loop import learn
-from rlkit.training.update import Learning
+from rlkit.training.update import Critic, Learning
 
 WITHIN = 0.15
 

@@ -10,10 +10,9 @@ from rlkit.compute import Ledger
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.params import override, validate
-from rlkit.training.critic import Critic
 from rlkit.training.forward import Rows
 from rlkit.training.loop import learn
-from rlkit.training.update import Learning
+from rlkit.training.update import Critic, Learning
 
 LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
 

@@ -22,7 +22,7 @@ from rlkit.samplers import vllm
 from rlkit.samplers.choice import beside_cache, chosen, make_sampler
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import update
-from rlkit.training.critic import Critic
+from rlkit.training.update import Critic
 
 LETTERS = (
     Path(__file__).parent / "benchmarks" / "gpu_systems.py"

@@ -12,7 +12,7 @@ from rlkit.backends import train
 from rlkit.config import RunConfig
 from rlkit.params import validate
 from rlkit.training import algorithms
-from rlkit.training.turns import turn_gae
+from rlkit.training.algorithms import turn_gae
 
 
 def enumerated():

@@ -1,5 +1,5 @@
 """The one place where rlkit meets verl's maths: every advantage estimator and policy loss is the function that verl
-0.9.1 registers under that name, or that a plugin registers with verl's decorators.
+0.9.1 registers under that name, or that a plugin registers with verl's decorators; `turn_gae` is added here.
 
 Denominators are counted over the whole mini-batch, in which a sequence that is masked everywhere counts for nothing.
 Importing verl takes seconds and loads ray, so it happens inside functions.
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from rlkit.errors import UserError, did_you_mean
-from rlkit.training.turns import ESTIMATORS
 
 if TYPE_CHECKING:
     from rlkit.config import Actor, RolloutCorrection, RunConfig
@@ -42,11 +41,10 @@ ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {"vanilla", "gspo", "cispo", "gpg", "sapo", "d
 
 @lru_cache(1)
 def core() -> Any:
-    """verl's core_algos module (imports ray and transformers on the way: seconds), our estimators registered."""
+    """verl's core_algos module (imports ray and transformers on the way: seconds), turn_gae registered."""
     from verl.trainer.ppo import core_algos
 
-    for name, estimator in ESTIMATORS.items():
-        core_algos.register_adv_est(name)(estimator)
+    core_algos.register_adv_est("turn_gae")(turn_gae)
     return core_algos
 
 
@@ -91,19 +89,14 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
     estimator = grpo if a.adv_estimator == "grpo" else core().get_adv_estimator_fn(a.adv_estimator)
     named = inspect.signature(estimator).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in named.values())
-    settings = AlgoConfig(
-        gamma=a.gamma, lam=a.lam, adv_estimator=a.adv_estimator, norm_adv_by_std_in_grpo=by_std
-    )
-    inputs = {
+    shared = {"gamma": a.gamma, "lam": a.lam, "norm_adv_by_std_in_grpo": by_std}
+    inputs = shared | {
         "token_level_rewards": batch.rewards,
         "response_mask": mask,
         # Values behind the mask are never used: GAE would bootstrap from them at the last token.
         "values": None if batch.values is None else batch.values * mask,
-        "gamma": a.gamma,
-        "lam": a.lam,
         "index": np.asarray(batch.group),
-        "config": settings,
-        "norm_adv_by_std_in_grpo": by_std,
+        "config": AlgoConfig(adv_estimator=a.adv_estimator, **shared),
         "reward_baselines": batch.baselines,
         "sum_pi_squared": batch.sum_pi_squared,
         "old_log_probs": batch.old_logprobs,
@@ -133,23 +126,50 @@ def grpo(
     return result, result
 
 
+def turn_gae(
+    token_level_rewards: Tensor, values: Tensor, response_mask: Tensor, gamma: float, lam: float, **_: Any
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimation (Schulman et al., arXiv 1506.02438) with turns as time steps, which `gamma` and
+    `lam` count: advantages, whitened over tokens as verl's `gae` does, and the critic's targets, both (B, T).
+
+    A turn is a run of sampled tokens between observations. δ_k = r_k + γ·V_{k+1} − V_k and A_k = δ_k + γ·λ·A_{k+1},
+    where V_k is the value before the turn's first token; all tokens of turn k have the advantage A_k and the target
+    A_k + V_k. Where all turns have one token, this is verl's `gae`.
+    """
+    from verl.utils.torch_functional import masked_whiten
+
+    mask = response_mask
+    before = torch.nn.functional.pad(mask, (1, 0))[:, :-1]
+    starts = ((mask > 0) & (before == 0)).to(mask.dtype)  # (B, T) 1 on the first token of every turn
+    turn = (starts.cumsum(-1).long() - 1).clamp(min=0)  # (B, T) number of the turn of each token
+    turns = int(turn.max()) + 1
+
+    def total(x: Tensor) -> Tensor:  # (B, T) to (B, K): the sum over the sampled tokens of each turn
+        return torch.zeros(len(x), turns, dtype=x.dtype, device=x.device).scatter_add(1, turn, x * mask)
+
+    rewards, value = total(token_level_rewards), total(values * starts)
+    advantages = torch.zeros_like(rewards)
+    following = next_value = torch.zeros_like(rewards[:, 0])
+    for k in reversed(range(rewards.shape[1])):
+        delta = rewards[:, k] + gamma * next_value - value[:, k]
+        following, next_value = delta + gamma * lam * following, value[:, k]
+        advantages[:, k] = following
+    by_token, targets = ((x.gather(1, turn).to(mask.dtype) * mask) for x in (advantages, advantages + value))
+    return masked_whiten(by_token, mask), targets
+
+
 @lru_cache(8)
 def actor_config(actor: Actor, group_size: int) -> Any:
     """The actor section as verl's FSDPActorConfig, which every registered loss reads."""
     from verl.workers.config import FSDPActorConfig
     from verl.workers.config.actor import PolicyLossConfig
 
+    low, high = (actor.clip_ratio if x is None else x for x in (actor.clip_ratio_low, actor.clip_ratio_high))
     return FSDPActorConfig(
-        strategy="fsdp2",
-        rollout_n=group_size,
-        ppo_micro_batch_size_per_gpu=1,
-        clip_ratio=actor.clip_ratio,
-        clip_ratio_low=actor.clip_ratio if actor.clip_ratio_low is None else actor.clip_ratio_low,
-        clip_ratio_high=actor.clip_ratio if actor.clip_ratio_high is None else actor.clip_ratio_high,
-        clip_ratio_c=actor.clip_ratio_c,
-        loss_agg_mode=verls_mode(actor),
+        strategy="fsdp2", rollout_n=group_size, ppo_micro_batch_size_per_gpu=1, clip_ratio=actor.clip_ratio,
+        clip_ratio_low=low, clip_ratio_high=high, clip_ratio_c=actor.clip_ratio_c, loss_agg_mode=verls_mode(actor),
         policy_loss=PolicyLossConfig(**actor.policy_loss.model_dump()),
-    )
+    )  # fmt: skip
 
 
 def denominators(mask: Tensor, actor: Actor, max_response_length: int) -> dict[str, int]:

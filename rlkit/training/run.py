@@ -51,8 +51,7 @@ class TrainingRun:
         self.stale = False  # the sampler's weights are older than the policy's
         self.evaluated: dict[int, dict[str, float]] = {}  # what early_stop and keep_best look at, by step
         self.ledger, self.metrics, self._warned, self._before = Ledger(), {}, set(), None
-        self.bar = tqdm(disable=True)
-        self.held_out = held_out(config)
+        self.bar, self.held_out = tqdm(disable=True), held_out(config)
         self.stream = TaskStream(config, self.held_out)
         self.feed = Feed(config, self.stream)
         if config.data.filter_overlong_prompts or not at_hand(config.model.path):  # others: checks.preflight
@@ -61,25 +60,27 @@ class TrainingRun:
         if config.actor.use_torch_compile:
             compiled()  # says what is missing before anything is trained
         torch.backends.cuda.matmul.allow_tf32 = config.trainer.tf32
-        hashes = content_hashes(self.stream, self.held_out)
-        store.pin(**scorer_of(config.reward), **plugin_versions(config.plugins), **hashes)
+        hashes = content_hashes(self.stream, self.held_out) | plugin_versions(config.plugins)
+        store.pin(**scorer_of(config.reward), **hashes)
         keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
         store.update(phase="preparing the model")
         started = warm_started(config, store, progress)
-        where = started.folder if started else None
-        self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
+        folder = started.folder if started else None
+        self.policy = load_policy(config.model, path=folder, seed=config.seed, device=self.device)
         set_template_defaults(self.policy.tokenizer, config.data.apply_chat_template_kwargs)
         self._phrase = phrase_of(config, self.policy.tokenizer)
         check_window(config, self.policy.base.config)
-        self.ledger.add("sft", started.flops if started else 0.0)
+        if started:
+            self.ledger.add("sft", started.flops)
+            store.update(warm_start=started.facts())
         self.learning = Learning.of(self.policy, config, self.ledger)
         self.sampler, why = make_sampler(self.policy, config)
         self.router = Router(config.reward)
         self.tracker = Tracker(config, store.folder)
         actor = self.learning.actor
         store.update(
-            **parameter_counts(self.policy.model), **({"warm_start": started.facts()} if started else {}),
+            **parameter_counts(self.policy.model),
             learning_rate=actor.stepper.peak, sampler=why, compiled=actor.decoder.kernels is not EAGER,
             micro_batch_tokens=None if actor.passes.size else actor.passes.tokens, phase="",
         )  # fmt: skip

@@ -37,7 +37,7 @@ class Feed:
     """
 
     def __init__(self, config: RunConfig, stream: TaskStream) -> None:
-        self.config, self.stream = config, stream
+        self.data, self.stream = config.data, stream
         self.drawn = self.sampled_at = 0
         self.rates: dict[str, tuple[int, int]] = {}
         self.ahead: list[Sampled] = []
@@ -48,15 +48,14 @@ class Feed:
         Raises:
             RunStopped: all are solved; or more passes over the data are needed than `data.max_epochs`.
         """
-        data, chosen, refused = self.config.data, list[Task](), 0
-        size, most = data.train_batch_size, data.max_epochs or float("inf")
+        chosen, refused, size = list[Task](), 0, self.data.train_batch_size
         while len(chosen) < size:
             step, place = divmod(self.drawn, size)
-            seen = self.stream.exposure(step + 1)
-            if max((v for k, v in seen.items() if k.startswith("data/epochs/")), default=0.0) > most:
+            passes = [v for k, v in self.stream.exposure(step + 1).items() if k.startswith("data/epochs/")]
+            if self.data.max_epochs and max(passes, default=0.0) > self.data.max_epochs:
                 raise RunStopped(
-                    f"More tasks are needed than data.max_epochs = {most} passes over the data have: raise it or "
-                    "data.train_max_samples, or lower trainer.total_training_steps."
+                    f"More tasks are needed than data.max_epochs = {self.data.max_epochs} passes over the data have: "
+                    "raise it or data.train_max_samples, or lower trainer.total_training_steps."
                 )
             for task in self.stream.batch(step + 1)[place : place + size - len(chosen)]:
                 solved = self.solved(task.id)
@@ -65,7 +64,7 @@ class Feed:
             if refused > 2 * len(self.rates) + MAX_REFUSED:
                 raise RunStopped(
                     f"All problems have pass rates of at least data.drop_solved_above = "
-                    f"{data.drop_solved_above:g}: add harder ones, raise it, or lower "
+                    f"{self.data.drop_solved_above:g}: add harder ones, raise it, or lower "
                     "trainer.total_training_steps."
                 )
         return chosen
@@ -73,11 +72,11 @@ class Feed:
     def solved(self, task_id: str) -> bool:
         """Whether a problem is not drawn again."""
         right, graded = self.rates.get(task_id, (0, 0))
-        return graded > 0 and right / graded >= (self.config.data.drop_solved_above or 2.0)
+        return graded > 0 and right / graded >= (self.data.drop_solved_above or 2.0)
 
     def observe(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Count the answers of graded rollouts; how many problems are not drawn again."""
-        if self.config.data.drop_solved_above is None:
+        if self.data.drop_solved_above is None:
             return {}
         for r in rollouts:
             if r.reward is not None and r.reward.correct is not None:
@@ -105,11 +104,11 @@ class Feed:
 
 def packed(rollout: Rollout) -> dict[str, Any]:
     """A rollout as tensors and JSON; an answer is graded again, whose grader may have failed."""
-    fields = {k: v for k, v in vars(rollout).items() if k != "grading"}
-    state = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in fields.items()}
+    state = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in vars(rollout).items()}
     episode = rollout.task.data_source.startswith(ENVIRONMENT)
     reward = json.dumps(asdict(rollout.reward), default=float) if episode and rollout.reward else None
-    return {**state, "task": json.dumps(asdict(rollout.task), default=float), "reward": reward}
+    task = json.dumps(asdict(rollout.task), default=float)
+    return state | {"task": task, "reward": reward, "grading": None}
 
 
 def unpacked(state: dict[str, Any]) -> Rollout:
@@ -129,13 +128,13 @@ def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
         RunStopped: `max_num_gen_batches` were sampled, and too few groups differ; or all problems are solved.
     """
     c, groups, size = run.config, run.config.algorithm.filter_groups, run.config.data.train_batch_size
-    rollouts: list[Rollout] = []
+    rollouts, every = list[Rollout](), c.async_training.trigger_parameter_sync_step
     while True:
         if not run.feed.ahead:
             with run.timed("gen"):
-                run.feed.ahead = _sampled_ahead(run)
+                run.feed.ahead = _sampled_ahead(run, every)
         drawn, greedy = run.feed.ahead.pop(0)
-        if c.async_training.trigger_parameter_sync_step > 1:
+        if every > 1:
             run.metrics["rollout/lag"] = run.step - run.feed.sampled_at
         baselines = _graded(run, drawn, greedy)
         run.metrics |= run.feed.observe(drawn)
@@ -154,18 +153,17 @@ def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
             )
 
 
-def _sampled_ahead(run: "TrainingRun") -> list[Sampled]:
-    """One batch for each step until the sampler gets new weights, decoded together."""
-    c, size = run.config, run.config.data.train_batch_size
-    every = c.async_training.trigger_parameter_sync_step
+def _sampled_ahead(run: "TrainingRun", every: int) -> list[Sampled]:
+    """One batch for each step until the sampler gets new weights, after `every` steps, decoded together."""
+    c, size, n = run.config, run.config.data.train_batch_size, run.config.rollout.n
     steps = min(every - (run.step - 1) % every, c.trainer.total_training_steps - run.step + 1)
     run.sync()
     run.feed.sampled_at = run.step
     tasks = [task for _ in range(steps) for task in run.feed.tasks()]
-    drawn = _sampled(run, tasks, "rollout", c.rollout.n, c.rollout.temperature)
+    drawn = _sampled(run, tasks, "rollout", n, c.rollout.temperature)
     greedy = _sampled(run, tasks, "greedy", 1, 0.0) if c.algorithm.needs.greedy else []
-    each = size * c.rollout.n
-    return [(drawn[i * each : (i + 1) * each], greedy[i * size : (i + 1) * size]) for i in range(steps)]
+    starts = range(0, len(tasks), size)
+    return [(drawn[i * n : (i + size) * n], greedy[i : i + size]) for i in starts]
 
 
 def _sampled(
@@ -193,7 +191,7 @@ def _sampled(
 def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) -> list[float]:
     """Set the reward of every rollout; the rewards of the greedy ones. Where a greedy response cannot be graded, its
     group cannot be either."""
-    section, n = run.config.reward, run.config.rollout.n
+    section, limit, n = run.config.reward, run.config.data.max_response_length, run.config.rollout.n
     with run.timed("reward"):
         grade([*rollouts, *greedy], run.router, run.policy)
     for i, one in enumerate(greedy):
@@ -207,7 +205,6 @@ def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) 
             "right: pass@k counts scores of at least 1. Return a dict with score and acc.",
             "undecided",
         )
-    limit = run.config.data.max_response_length
     for r in (*rollouts, *greedy):
         if r.reward is not None and r.turn_rewards is None:
             r.reward = shortened(r.reward, len(r.response_ids), limit, section.overlong_buffer)

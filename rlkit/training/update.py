@@ -1,23 +1,26 @@
 """What a run learns with: the policy in training, its reference, its critic, and the parts of a step's learning that
 `loop.learn` calls in order."""
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, Kernels, kernels_for
-from rlkit.models.loading import Policy
+from rlkit.models.loading import Policy, add_lora, base_of
 from rlkit.models.logprobs import squared_probabilities
 from rlkit.models.shapes import captures
+from rlkit.seeds import derive
 from rlkit.training import algorithms
-from rlkit.training.critic import Critic
+from rlkit.training.batches import mini_batches
 from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
 from rlkit.training.learner import Learner
 from rlkit.types import Batch
@@ -47,12 +50,87 @@ def summary(
     return known | {name: total / weights[name] for name, total in totals.items() if weights[name]}
 
 
+class Critic(nn.Module):
+    """V(s) before each response token, from the state that the token is drawn from. Beside a LoRA policy it is an
+    adapter of its own over the tensors that the policy has frozen; beside one that trains whole, or with
+    critic.model.lora_rank 0, a float32 copy of the first weights. The head starts at zero: the first advantages are the
+    rewards."""
+
+    def __init__(self, model: Any, config: RunConfig, ledger: Ledger, kernels: Kernels = EAGER) -> None:
+        super().__init__()
+        rank = config.critic.model.lora_rank
+        rank = config.model.lora_rank if rank is None else rank
+        self.config, self.model = config, _adapted(model, config, rank) if rank else _copied(model, config)
+        base = base_of(self.model)
+        self.head = nn.Linear(base.config.hidden_size, 1, device=base.device)
+        for parameter in self.head.parameters():
+            nn.init.zeros_(parameter)
+        checkpointing = config.model.enable_gradient_checkpointing
+        decoder = Decoder(self.model, checkpointing=checkpointing, kernels=kernels)
+        shape = replace(Shape.of(self.model), vocab=1)  # one value for a vocabulary
+        self.learner = Learner.of(self, decoder, shape, config, config.critic, ledger, "critic")
+
+    def predict(self, rows: Rows) -> Tensor:
+        """(b, t) values; zero where there is no token."""
+        return rows.layout.padded(self.head(rows.states(self.learner.decoder).float())[:, 0])
+
+    def values(self, batch: Batch) -> Tensor:
+        """(B, T) values of a batch."""
+        return self.learner.padded(batch, self.predict, "critic")
+
+    def update(self, batch: Batch, step: int) -> dict[str, Any]:
+        """Fit the values to `batch.returns`, in the mini-batches of the policy's update; returns metrics."""
+        targets, old = batch.returns, batch.values
+        assert targets is not None and old is not None
+        c, minis = self.config, list(mini_batches(batch, self.config, step, self.config.critic.ppo_epochs))
+        losses, norm, rate = list[Tensor](), torch.zeros(()), 0.0
+        for rows in minis:
+            scale = algorithms.denominators(batch.mask[rows], c.actor, c.data.max_response_length)
+
+            def loss(part: Rows, scale: dict[str, int] = scale) -> tuple[Tensor, Tensor]:
+                value = algorithms.value_loss(
+                    c.critic.cliprange_value, scale, vpreds=self.predict(part), returns=part.cut(targets),
+                    values=part.cut(old), response_mask=part.cut(batch.mask),
+                )  # fmt: skip
+                return value, value.detach()
+
+            losses += self.learner.accumulate(batch, rows, loss)
+            norm, rate = self.learner.stepper.step()
+        sampled = batch.mask > 0
+        returns, values = targets[sampled], old[sampled]
+        residual, variance = (returns - values).var(unbiased=False), returns.var(unbiased=False)
+        residual, variance, *each = torch.stack([residual, variance, *losses]).tolist()
+        return {
+            "critic/vf_loss": sum(each) / len(minis),
+            "critic/grad_norm": norm,
+            "critic/lr": rate,
+            "critic/values/mean": values.mean(),
+            "critic/returns/mean": returns.mean(),
+            "critic/vf_explained_var": 1 - residual / variance if variance > 0 else float("nan"),
+        }
+
+    def trained(self) -> dict[str, Tensor]:
+        """The weights that train, by name."""
+        return {name: p for name, p in self.named_parameters() if p.requires_grad}
+
+    def trained_state(self) -> dict[str, Any]:
+        """What a checkpoint holds: the weights that train, and their optimizer."""
+        return {"weights": self.trained(), "stepper": self.learner.stepper.state_dict()}
+
+    @torch.no_grad()
+    def load_trained_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `trained_state` gave."""
+        for name, parameter in self.trained().items():
+            parameter.copy_(state["weights"][name])
+        self.learner.stepper.load_state_dict(state["stepper"])
+
+
 class Learning:
     """The policy in training (`actor`), its reference (a context in which its adapter is switched off, a second
     decoder, or None where no KL to it is asked for), critic and KL controller."""
 
     def __init__(
-        self, config: RunConfig, model: torch.nn.Module,
+        self, config: RunConfig, model: nn.Module,
         reference: Decoder | Callable[[], AbstractContextManager] | None, critic: Critic | None, ledger: Ledger,
         kernels: Kernels = EAGER,
     ) -> None:  # fmt: skip
@@ -208,3 +286,23 @@ class Learning:
         self.kl.value = state["updater"]["kl_coef"]
         if self.critic is not None:
             self.critic.load_trained_state(state["critic"])
+
+
+def _adapted(policy: Any, config: RunConfig, rank: int) -> Any:
+    """A fresh adapter over the policy's own base tensors: modules are copied, weights are not."""
+    shared = {id(p): p for p in base_of(policy).parameters()}
+    section = config.model.model_copy(update={"lora_rank": rank})
+    return add_lora(_without_adapter(policy, shared), section, derive("critic", config.seed)).eval()
+
+
+def _copied(policy: Any, config: RunConfig) -> Any:
+    """All of the policy's first weights in float32, to be trained whole."""
+    model = _without_adapter(policy, {}).requires_grad_(True).float()
+    model.compute_dtype = getattr(torch, config.model.dtype)
+    return model
+
+
+def _without_adapter(policy: Any, shared: dict[int, Any]) -> Any:
+    """A copy of the model under the policy's adapter; `shared` are tensors by id that are not copied."""
+    model = copy.deepcopy(policy, shared)
+    return model.unload() if hasattr(model, "peft_config") else model
