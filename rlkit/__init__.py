@@ -36,7 +36,7 @@ _PUBLIC = {
     "sample_browser": "rlkit.panels",
     # Score and evaluate.
     "score": "rlkit.rewards",
-    "evaluate": "rlkit.training.evaluate",
+    "evaluate": "rlkit.training.export",
     "pass_at_k": "rlkit.evaluation.passk",
     # Laws.
     "fit": "rlkit.laws",

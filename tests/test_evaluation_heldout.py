@@ -14,7 +14,7 @@ from rlkit.evaluation.heldout import summarise
 from rlkit.measures import summary
 from rlkit.models import loading
 from rlkit.models.loading import Policy, load_policy
-from rlkit.training.evaluate import evaluate
+from rlkit.training.export import evaluate
 from rlkit.types import Task
 
 

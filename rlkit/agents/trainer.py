@@ -26,7 +26,7 @@ from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
 from rlkit.training.export import write_environments
 from rlkit.training.forward import text_batch
-from rlkit.training.learner import Passes, SupervisedTrainer
+from rlkit.training.learner import SupervisedTrainer
 from rlkit.types import Batch
 
 # Tokens of a forward pass: a CPU is fastest where its tiles fit the caches.
@@ -126,7 +126,6 @@ class AgenticTrainer:
         named = isinstance(environment, str)
         self.environment: BaseEnvironment | None = environments.parse(environment) if named else environment
         self.config, self.seed = config or AgenticConfig(), seed
-        self._passes = Passes(0, PASS_TOKENS[self.device], limit="config.max_length")
         self.left_out = 0
 
     @property
@@ -208,7 +207,10 @@ class AgenticTrainer:
         rate, warmup = RATES["adapter" if self.model.lora_rank else "whole"], min(20, steps // 5)
         usual = Optimizer(lr=rate, lr_warmup_steps=warmup, lr_scheduler_type="cosine")
         optim, kept = self.config.optim or usual, not self.model.enable_gradient_checkpointing
-        return SupervisedTrainer(self.policy, optim, steps, self._passes, checkpointing=not kept)
+        tokens = PASS_TOKENS[self.device]
+        trainer = SupervisedTrainer(self.policy, optim, steps, tokens, checkpointing=not kept)
+        trainer.limit = "config.max_length"
+        return trainer
 
     def _batch(self, examples: Sequence[Example]) -> tuple[Batch, torch.Tensor]:
         """Episodes as a batch, short ones first so that they share a forward pass, and (B, T) weights."""

@@ -1,23 +1,33 @@
-"""Trained policies as things others can use: opened for serving and evaluation, written as a Hugging Face folder."""
+"""Saved policies: opened, evaluated on any tasks, written as a Hugging Face folder."""
 
+import copy
 import json
 import shutil
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from peft import load_peft_weights, set_peft_model_state_dict
 
-from rlkit.config import Model, load
+from rlkit.config import Evaluation, Model, RewardConfig, RunConfig, load
 from rlkit.environments.base import BaseEnvironment, environments
+from rlkit.environments.rollout import Limits
 from rlkit.errors import UserError
+from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.files import replacing, write_text
+from rlkit.models.device import device_of
 from rlkit.models.loading import Policy, load_policy, save_model
+from rlkit.models.prompts import set_template_defaults
+from rlkit.params import validate
 from rlkit.results.store import BEST, read_json
+from rlkit.rewards import Router
+from rlkit.samplers.torch import TorchSampler
 from rlkit.training import checkpoint
 from rlkit.training.warm_start import warm_start
+from rlkit.types import Task
 
 ENVIRONMENTS_FILE = "environments.json"  # beside a saved model: what it was trained in, with all options
 
@@ -73,6 +83,44 @@ def _open_run(run: Path, model: Path, device: str) -> SavedPolicy:
     policy = load_policy(config.model, path=started and started.folder, seed=config.seed, device=device)
     set_peft_model_state_dict(policy.model, load_peft_weights(str(model), device=device))
     return SavedPolicy(policy, found, facts, model)
+
+
+def evaluate(
+    model: Any, tasks: Sequence[Task], n: int = 4, *, temperature: float = 1.0, top_p: float = 1.0,
+    max_tokens: int = 256, seed: int = 0, pass_at: Sequence[int] = (1,),
+    apply_chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
+) -> EvaluationResult:  # fmt: skip
+    """Sample `n` responses to each task and grade them.
+
+    Args:
+        model: a run's folder (its newest whole checkpoint), a checkpoint's model folder, any other folder, a ladder
+            size, a hub id, or a loaded Policy. A path is loaded onto the GPU where there is one, in the precision
+            that its run trained in, or else in float32.
+        temperature: 0 is greedy; then n must be 1.
+        max_tokens: longest response, or longest episode for environment tasks.
+        pass_at: the k of pass@k; none above n.
+        apply_chat_template_kwargs: variables of the chat template, such as {"enable_thinking": False}; those that a
+            run was trained with are part of its saved template.
+
+    Raises:
+        UserError: no tasks, k above n, a name that no variable can have, a model that cannot be loaded, a prompt beyond
+            1 million tokens.
+    """
+    if not tasks:
+        raise UserError("There are no tasks to evaluate on.")
+    if max(pass_at) > n:
+        raise UserError(f"pass@{max(pass_at)} needs at least that many samples a task, but n is {n}.")
+    variables = dict(apply_chat_template_kwargs)
+    config = validate(RunConfig, {"data": {"apply_chat_template_kwargs": variables}})
+    policy = model if isinstance(model, Policy) else open_saved(model, device_of(config)).policy
+    if variables:
+        policy = replace(policy, tokenizer=copy.deepcopy(policy.tokenizer))  # a caller's own stays as it is
+        set_template_defaults(policy.tokenizer, variables)
+    sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
+    section = Evaluation(n=n, temperature=temperature, top_p=top_p, pass_at=tuple(pass_at), size=len(tasks))
+    limits = Limits(max_tokens, 0, temperature, top_p)
+    with Router(RewardConfig()) as router:
+        return measure(policy, sampler, router, tasks, section, limits=limits, seed=seed)
 
 
 def write_environments(folder: Path, acted_in: Iterable[BaseEnvironment]) -> None:

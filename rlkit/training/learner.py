@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -21,14 +20,34 @@ from rlkit.types import Batch
 T = TypeVar("T")
 
 
-@dataclass
-class Passes:
-    """How large a model's forward passes are: `size` sequences, or where it is 0 `tokens` tokens. They become smaller
-    for the rest of the run where the GPU's memory does not hold one. `limit` is the setting that bounds a sequence."""
+class Learner:
+    """A policy, a critic or a supervised model in training, whose FLOPs are counted as a `phase` of the ledger. Its
+    forward passes have `size` sequences, or where that is 0 `tokens` tokens; they become smaller for good where the
+    GPU's memory does not hold one. `limit` is the setting that bounds a sequence."""
 
-    size: int
-    tokens: int
-    limit: str = "data.max_response_length"
+    captured: CapturedPasses | None = None  # passes as CUDA graphs, where the model is so small that they pay
+    size, limit = 0, "data.max_response_length"
+
+    def __init__(
+        self, decoder: Decoder, stepper: Stepper, shape: Shape, tokens: int, ledger: Ledger, phase: str
+    ) -> None:
+        self.decoder, self.stepper, self.shape, self.tokens = decoder, stepper, shape, tokens
+        self.ledger, self.phase = ledger, phase
+
+    @classmethod
+    def of(
+        cls, module: nn.Module, decoder: Decoder, shape: Shape, config: RunConfig, section: Actor | Critic,
+        ledger: Ledger, phase: str,
+    ) -> "Learner":  # fmt: skip
+        """The learner of a run's policy or critic, whose `section` of the config it is."""
+        actor, dtype = config.actor, config.model.dtype
+        minis = section.ppo_epochs * actor.mini_batches(config.data.train_batch_size)
+        steps = config.trainer.total_training_steps * minis
+        stepper = Stepper(module, section.optim, shape.non_embedding, steps, dtype, actor.optimizer_offload)
+        tokens = actor.pass_tokens(decoder.device.type == "cuda")
+        learner = cls(decoder, stepper, shape, tokens, ledger, phase)
+        learner.size = actor.ppo_micro_batch_size
+        return learner
 
     def parts(self, batch: Batch, rows: Tensor, whole: bool = False) -> Iterator[Rows]:
         """`rows` in order, cut into passes; in one with `whole`."""
@@ -41,36 +60,6 @@ class Passes:
             total += length
         return (Rows.of(batch, rows[a:b]) for a, b in pairwise([*ends, len(rows)]) if b > a)
 
-    def halve(self) -> None:
-        """Make them smaller; at a size of 0 the tokens decide."""
-        self.size, self.tokens = self.size // 2, self.tokens // 2
-
-
-class Learner:
-    """A policy, a critic or a supervised model in training, whose FLOPs are counted as a `phase` of the ledger."""
-
-    captured: CapturedPasses | None = None  # passes as CUDA graphs, where the model is so small that they pay
-
-    def __init__(
-        self, decoder: Decoder, stepper: Stepper, shape: Shape, passes: Passes, ledger: Ledger, phase: str
-    ) -> None:
-        self.decoder, self.stepper, self.shape, self.passes = decoder, stepper, shape, passes
-        self.ledger, self.phase = ledger, phase
-
-    @classmethod
-    def of(
-        cls, module: nn.Module, decoder: Decoder, shape: Shape, config: RunConfig, section: Actor | Critic,
-        ledger: Ledger, phase: str,
-    ) -> "Learner":  # fmt: skip
-        """The learner of a run's policy or critic, whose `section` of the config it is."""
-        actor, steps = config.actor, config.trainer.total_training_steps * section.ppo_epochs
-        steps *= actor.mini_batches(config.data.train_batch_size)
-        stepper = Stepper(
-            module, section.optim, shape.non_embedding, steps, config.model.dtype, actor.optimizer_offload
-        )
-        passes = Passes(actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda"))
-        return cls(decoder, stepper, shape, passes, ledger, phase)
-
     @torch.no_grad()
     def padded(self, batch: Batch, of: Callable[[Rows], Tensor], phase: str) -> Tensor:
         """(B, T) of what `of` gives (b, t) for each pass over the batch, without a gradient, counted as `phase`."""
@@ -80,7 +69,7 @@ class Learner:
             values = of(part)
             result[part.rows, : values.shape[1]] = values.to(result.dtype)
 
-        self._each(lambda: self.passes.parts(batch, rows), fill, self.shape.forward, phase, batch, rows)
+        self._each(lambda: self.parts(batch, rows), fill, self.shape.forward, phase, batch, rows)
         return result
 
     def accumulate(
@@ -101,10 +90,10 @@ class Learner:
 
         def parts() -> Iterable[Rows]:
             if self.captured is not None and len(needed):
-                captured = self.captured.parts(batch, rows, needed, self.passes.tokens)
+                captured = self.captured.parts(batch, rows, needed, self.tokens)
                 if captured is not None and not (whole and len(captured) > 1):
                     return captured
-            return list(self.passes.parts(batch, needed, whole))
+            return list(self.parts(batch, needed, whole))
 
         def backward(part: Rows) -> Any:
             if part.counted is not None:
@@ -140,13 +129,13 @@ class Learner:
             torch.cuda.empty_cache()
             if captured:
                 continue
-            if whole or next(self.passes.parts(batch, rows)).rows.numel() == 1:
+            if whole or next(self.parts(batch, rows)).rows.numel() == 1:
                 reason = "the loss needs its mini-batch in one pass" if whole else reason
                 raise RunStopped(
                     f"The GPU's memory does not hold the smallest forward pass of the update ({reason}): set "
-                    f"model.enable_gradient_checkpointing, use model.lora_rank, or lower {self.passes.limit}."
+                    f"model.enable_gradient_checkpointing, use model.lora_rank, or lower {self.limit}."
                 )
-            self.passes.halve()
+            self.size, self.tokens = self.size // 2, self.tokens // 2  # at a size of 0 the tokens decide
             warnings.warn(
                 "The GPU's memory does not hold a forward pass: going on with half of it.", stacklevel=2
             )
@@ -154,16 +143,16 @@ class Learner:
 
 class SupervisedTrainer(Learner):
     """Minimises the negative log-likelihood of given responses, per token and weighted, in `steps` optimizer steps of
-    a policy's trainable weights; `dtype` and `checkpointing` are of the passes."""
+    a policy's trainable weights; `tokens`, `dtype` and `checkpointing` are of the passes."""
 
     def __init__(
-        self, policy: Policy, optim: Optimizer, steps: int, passes: Passes, *, dtype: str = "float32",
+        self, policy: Policy, optim: Optimizer, steps: int, tokens: int, *, dtype: str = "float32",
         checkpointing: bool = False,
     ) -> None:  # fmt: skip
         shape, decoder = Shape.of(policy.model), Decoder(policy.model, checkpointing=checkpointing)
         stepper = Stepper(policy.model, optim, shape.non_embedding, steps, dtype)
         stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
-        super().__init__(decoder, stepper, shape, passes, Ledger(), "sft")
+        super().__init__(decoder, stepper, shape, tokens, Ledger(), "sft")
         self.trained = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}
 
     @property

@@ -82,7 +82,7 @@ class TrainingRun:
         store.update(
             **parameter_counts(self.policy.model),
             learning_rate=actor.stepper.peak, sampler=why, compiled=actor.decoder.kernels is not EAGER,
-            micro_batch_tokens=None if actor.passes.size else actor.passes.tokens, phase="",
+            micro_batch_tokens=None if actor.size else actor.tokens, phase="",
         )  # fmt: skip
         self.warn(isolation(config.reward), "scorer")
         if left_out := ", ".join(f"{n:,} of {name}" for name, n in self.stream.left_out().items()):

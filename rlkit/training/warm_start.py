@@ -31,7 +31,7 @@ from rlkit.results.store import RunStore, read_json
 from rlkit.seeds import content_hash, derive
 from rlkit.training.forward import text_batch
 from rlkit.training.interrupt import Interrupt, Interrupted
-from rlkit.training.learner import Passes, SupervisedTrainer
+from rlkit.training.learner import SupervisedTrainer
 from rlkit.types import Batch, Task
 
 CACHE = Path("data/models/warm")
@@ -214,7 +214,7 @@ def _trained(
     warmup = min(20, section.steps // 4)
     trainer = SupervisedTrainer(
         policy, Optimizer(lr=section.lr, lr_warmup_steps=warmup, lr_scheduler_type="cosine"), section.steps,
-        Passes(0, config.actor.pass_tokens(device == "cuda")), dtype=model.dtype,
+        config.actor.pass_tokens(device == "cuda"), dtype=model.dtype,
         checkpointing=model.enable_gradient_checkpointing,
     )  # fmt: skip
     drawn_as = supervised(config, derive("warm start", section.seed))
