@@ -104,7 +104,7 @@ def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, mo
         return seen[-1]
 
     monkeypatch.setattr("rlkit.training.export.load_policy", watched)
-    monkeypatch.setattr("rlkit.models.device.device_of", lambda config: "cuda")
+    monkeypatch.setattr("rlkit.training.export.device_of", lambda config: "cuda")
     tasks = held_out(c)[:2]
     result = evaluate(folder, tasks, n=2, max_tokens=4)
     assert len(result.rows) == 4 and {r["task_id"] for r in result.rows} == {t.id for t in tasks}
