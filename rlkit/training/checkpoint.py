@@ -99,8 +99,8 @@ def restore(run: "TrainingRun") -> None:
             f"trainer.resume_mode is 'disable', but {root} has a checkpoint of step {found}: use auto to "
             "continue it, another study or seed for a new run, or delete the folder."
         )
-    modules = (run.policy.model, *([run.learning.critic] if run.learning.critic else ()))
-    trained = [p for module in modules for p in module.parameters() if p.requires_grad]
+    critic = run.learning.critic.learner.trained if run.learning.critic else {}
+    trained = [*run.learning.actor.trained.values(), *critic.values()]
     size = 1_000_000 + 3 * sum(p.numel() * p.element_size() for p in trained)  # weights and two moments
     require_space(run.store.folder, size * (trainer.max_actor_ckpt_to_keep + 1))
     if found is not None:

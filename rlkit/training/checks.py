@@ -19,13 +19,8 @@ CLIPPED = 0.3  # share of cut responses above which the policy learns from cut a
 
 
 def preflight(config: RunConfig) -> None:
-    """Make what can be made of a run without weights: its tasks with their tokens, its reward function.
-
-    Tokens are counted for ladder models and folders; those of a hub's model when the run loads it.
-
-    Raises:
-        UserError: the run would end at its first step, or before.
-    """
+    """Make what can be made of a run without weights: its tasks, with their tokens for ladder models and folders, and
+    its reward function. Raises UserError where the run would end at its first step, or before."""
     if config.trainer.backend == "local":
         algorithms.check(config)
     for source in (*config.data.train, *(config.evaluation.sources or ()), *config.evaluation.suites):
@@ -48,13 +43,13 @@ def preflight(config: RunConfig) -> None:
 
 def check_window(config: RunConfig, model: Any) -> None:
     """Refuse sequences that are longer than the model of this Hugging Face config was made for. Raises UserError."""
-    window, data = getattr(model, "max_position_embeddings", None), config.data
-    longest = data.max_prompt_length + data.max_response_length
-    if window is not None and longest > window:
+    window, prompt = getattr(model, "max_position_embeddings", None), config.data.max_prompt_length
+    response = config.data.max_response_length
+    if window is not None and prompt + response > window:
         raise UserError(
-            f"data.max_prompt_length {data.max_prompt_length} and data.max_response_length {data.max_response_length} "
-            f"are {longest} tokens, but {config.model.path} has positions for {window} (max_position_embeddings): "
-            f"lower one of them by {longest - window}."
+            f"data.max_prompt_length {prompt} and data.max_response_length {response} are {prompt + response} tokens, "
+            f"but {config.model.path} has positions for {window} (max_position_embeddings): lower one of them by "
+            f"{prompt + response - window}."
         )
 
 
@@ -84,21 +79,16 @@ def check_metrics(config: RunConfig, names: set[str]) -> None:
 
 def warn_of_defaults(config: RunConfig) -> None:
     """Warn of defaults that are made for ladder models, where the model is another; verl's are named."""
-    if is_ladder(config.model.path):
-        return
-    whole, rates = not config.model.lora_rank, (config.actor.optim.lr, config.critic.optim.lr)
-    limit = config.data.max_response_length
+    whole, critic = not config.model.lora_rank, config.algorithm.needs.critic
+    rate, other, limit = config.actor.optim.lr, config.critic.optim.lr, config.data.max_response_length
     for key, unfit, value, verls in (
-        ("actor.optim.lr", whole and rates[0] > 1e-5, rates[0], "1e-6"),
-        ("critic.optim.lr", config.algorithm.needs.critic and whole and rates[1] > 1e-4, rates[1], "1e-5"),
+        ("actor.optim.lr", whole and rate > 1e-5, rate, "1e-6"),
+        ("critic.optim.lr", critic and whole and other > 1e-4, other, "1e-5"),
         ("data.max_response_length", limit <= 16, limit, "512"),
     ):
-        if unfit:
-            warnings.warn(
-                f"{key} is {value:g}, which suits ladder models, and model.path is {config.model.path!r}: set it; "
-                f"verl's default is {verls}.",
-                stacklevel=2,
-            )
+        if unfit and not is_ladder(config.model.path):
+            said = f"{key} is {value:g}, which suits ladder models, and model.path is {config.model.path!r}"
+            warnings.warn(f"{said}: set it; verl's default is {verls}.", stacklevel=2)
 
 
 def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[str, str]]:

@@ -29,8 +29,10 @@ class Learner:
     size, limit = 0, "data.max_response_length"
 
     def __init__(
-        self, decoder: Decoder, stepper: Stepper, shape: Shape, tokens: int, ledger: Ledger, phase: str
-    ) -> None:
+        self, module: nn.Module, decoder: Decoder, stepper: Stepper, shape: Shape, tokens: int, ledger: Ledger,
+        phase: str,
+    ) -> None:  # fmt: skip
+        self.trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self.decoder, self.stepper, self.shape, self.tokens = decoder, stepper, shape, tokens
         self.ledger, self.phase = ledger, phase
 
@@ -45,7 +47,7 @@ class Learner:
         steps = config.trainer.total_training_steps * minis
         stepper = Stepper(module, section.optim, shape.non_embedding, steps, dtype, actor.optimizer_offload)
         tokens = actor.pass_tokens(decoder.device.type == "cuda")
-        learner = cls(decoder, stepper, shape, tokens, ledger, phase)
+        learner = cls(module, decoder, stepper, shape, tokens, ledger, phase)
         learner.size = actor.ppo_micro_batch_size
         return learner
 
@@ -59,6 +61,16 @@ class Learner:
                 ends, total = [*ends, i], 0
             total += length
         return (Rows.of(batch, rows[a:b]) for a, b in pairwise([*ends, len(rows)]) if b > a)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights that train, by name, and their optimizer."""
+        return {"weights": self.trained, "stepper": self.stepper.state_dict()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, parameter in self.trained.items():
+            parameter.copy_(state["weights"][name])
+        self.stepper.load_state_dict(state["stepper"])
 
     @torch.no_grad()
     def padded(self, batch: Batch, of: Callable[[Rows], Tensor], phase: str) -> Tensor:
@@ -152,8 +164,7 @@ class SupervisedTrainer(Learner):
         shape, decoder = Shape.of(policy.model), Decoder(policy.model, checkpointing=checkpointing)
         stepper = Stepper(policy.model, optim, shape.non_embedding, steps, dtype)
         stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
-        super().__init__(decoder, stepper, shape, tokens, Ledger(), "sft")
-        self.trained = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}
+        super().__init__(policy.model, decoder, stepper, shape, tokens, Ledger(), "sft")
 
     @property
     def flops(self) -> float:
@@ -180,14 +191,3 @@ class SupervisedTrainer(Learner):
         """The loss of `step`, without a step; it is not in `flops`."""
         logprobs = self.padded(batch, lambda part: token_logprobs(self.decoder, part)[0], "ref")
         return -float((logprobs * weights).sum()) / float((weights > 0).sum())
-
-    def state_dict(self) -> dict[str, Any]:
-        """Trainable weights, optimizer and FLOPs."""
-        return {"weights": self.trained, "stepper": self.stepper.state_dict(), "flops": self.flops}
-
-    @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state["weights"].items():
-            self.trained[name].copy_(value)
-        self.stepper.load_state_dict(state["stepper"])
-        self.ledger.flops["sft"] = state["flops"]

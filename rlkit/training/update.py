@@ -32,8 +32,8 @@ SHARES = {"actor/pg_loss", "actor/kl_loss"}  # of the mini-batch's losses
 def summary(
     told: Mapping[str, Any], passes: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Metrics of an update: those already `told`, losses, and means over tokens and over optimizer steps. What is on a
-    device is read at once, so that a GPU is waited for once."""
+    """Metrics of an update: those `told`, losses, means over tokens and over optimizer steps. All tensors are read at
+    once, so that a GPU is waited for once."""
     rows = [told, *passes, *steps]
     tensors = [value for row in rows for value in row.values() if isinstance(value, Tensor)]
     read = iter(torch.stack(tensors).tolist() if tensors else ())
@@ -108,21 +108,6 @@ class Critic(nn.Module):
             "critic/returns/mean": returns.mean(),
             "critic/vf_explained_var": 1 - residual / variance if variance > 0 else float("nan"),
         }
-
-    def trained(self) -> dict[str, Tensor]:
-        """The weights that train, by name."""
-        return {name: p for name, p in self.named_parameters() if p.requires_grad}
-
-    def trained_state(self) -> dict[str, Any]:
-        """What a checkpoint holds: the weights that train, and their optimizer."""
-        return {"weights": self.trained(), "stepper": self.learner.stepper.state_dict()}
-
-    @torch.no_grad()
-    def load_trained_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `trained_state` gave."""
-        for name, parameter in self.trained().items():
-            parameter.copy_(state["weights"][name])
-        self.learner.stepper.load_state_dict(state["stepper"])
 
 
 class Learning:
@@ -279,13 +264,13 @@ class Learning:
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds beside the policy's weights: optimizers, KL coefficient, critic."""
         policy = {"actor": self.actor.stepper.state_dict(), "kl_coef": float(self.kl.value)}
-        return {"updater": policy, "critic": self.critic and self.critic.trained_state()}
+        return {"updater": policy, "critic": self.critic and self.critic.learner.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.actor.stepper.load_state_dict(state["updater"]["actor"])
         self.kl.value = state["updater"]["kl_coef"]
         if self.critic is not None:
-            self.critic.load_trained_state(state["critic"])
+            self.critic.learner.load_state_dict(state["critic"])
 
 
 def _adapted(policy: Any, config: RunConfig, rank: int) -> Any:
