@@ -48,9 +48,9 @@ def measured_update(c: RunConfig) -> int:
         return tiny.batch([32] * count, c.rollout.n, prompt_length=12)
 
     learn(learning, batch(), 1)
-    optimizers = [learning.actor.stepper.optimizer, *([critic.learner.stepper.optimizer] if critic else [])]
+    optimizers = [learning.actor.stepper.optimizer, *([critic.stepper.optimizer] if critic else [])]
     moments = [t for o in optimizers for s in o.state.values() for t in s.values() if t.dim()]
-    second, own = batch(), list(critic.parameters()) if critic else []
+    second, own = batch(), list(critic.module.parameters()) if critic else []
     with LiveBytes(*policy.model.parameters(), *policy.model.buffers(), *own, *moments) as live:
         learn(learning, second, 2)
     return live.peak

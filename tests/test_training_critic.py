@@ -29,7 +29,7 @@ def moved(critic: Critic, seed: int = 3) -> Critic:
     """The critic with a head and an adapter that are no longer zero."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in critic.learner.trained.values():
+        for parameter in critic.trained.values():
             parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
     return critic
 
@@ -50,13 +50,13 @@ def test_one_base_serves_both_and_only_adapters_are_added():
     base = sum(p.numel() * 4 for n, p in policy.named_parameters() if "lora_" not in n)
     adapter = sum(p.numel() * 4 for n, p in policy.named_parameters() if "lora_" in n)
     head = 4 * (tiny.SHAPE["hidden_size"] + 1)
-    assert bytes_of(policy, critic) == base + 2 * adapter + head
+    assert bytes_of(policy, critic.module) == base + 2 * adapter + head
     whole = Critic(policy, config(critic__model__lora_rank=0), Ledger())
-    assert bytes_of(policy, whole) == 2 * base + adapter + head
-    assert sum(p.numel() for p in whole.learner.trained.values()) * 4 == base + head
-    assert set(critic.learner.trained) == {n for n in critic.learner.trained if "lora_" in n or "head" in n}
+    assert bytes_of(policy, whole.module) == 2 * base + adapter + head
+    assert sum(p.numel() for p in whole.trained.values()) * 4 == base + head
+    assert set(critic.trained) == {n for n in critic.trained if "lora_" in n or "head" in n}
     assert (
-        critic.learner.shape.adapter_weights
+        critic.shape.adapter_weights
         == Learning(config(), policy, None, critic, Ledger()).actor.shape.adapter_weights
     )
 
@@ -65,7 +65,7 @@ def test_values_are_those_of_a_separate_critic_with_the_same_adapter():
     policy = tiny.adapted()
     shared = moved(Critic(policy, config(), Ledger()))
     alone = Critic(tiny.adapted(), config(), Ledger())
-    alone.learner.load_state_dict(shared.learner.state_dict())
+    alone.load_state_dict(shared.state_dict())
     assert values(shared).abs().max() > 0.1
     torch.testing.assert_close(values(shared), values(alone), rtol=0, atol=0)
     with torch.no_grad():
@@ -90,16 +90,16 @@ def test_neither_gradient_touches_the_other_adapter_or_the_base():
     critic = moved(Critic(policy, config(), Ledger()))
     values(critic).square().sum().backward()
     assert all(p.grad is None for p in policy.parameters())
-    lora = {n: p for n, p in critic.learner.trained.items() if "lora_" in n}
+    lora = {n: p for n, p in critic.trained.items() if "lora_" in n}
     assert lora and all(p.grad is not None and p.grad.abs().sum() > 0 for p in lora.values())
-    critic.zero_grad()
+    critic.module.zero_grad()
     u = Learning(config(actor__optim__lr=0.1), policy, None, critic, Ledger())
     before: dict[str, Any] = {n: p.clone() for n, p in policy.named_parameters()}
     batch = tiny.batch(LENGTHS)
     batch.advantages = batch.returns = torch.ones_like(batch.mask)
     u.accumulate(batch, torch.arange(len(batch)))
     u.step()
-    assert all(p.grad is None for p in critic.parameters())
+    assert all(p.grad is None for p in critic.module.parameters())
     now = dict(policy.named_parameters())
     changed = {n for n in now if not torch.equal(now[n], before[n])}
     assert changed and all("lora_" in n for n in changed)
@@ -110,7 +110,7 @@ def test_checkpointing_does_not_change_the_critics_gradient():
     for on in (False, True):
         critic = moved(Critic(tiny.adapted(), config(model__enable_gradient_checkpointing=on), Ledger()))
         values(critic).square().sum().backward()
-        gradients.append([p.grad for p in critic.learner.trained.values()])
+        gradients.append([p.grad for p in critic.trained.values()])
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -121,7 +121,7 @@ def test_an_adapter_needs_a_frozen_base():
 
 
 def test_a_checkpoint_holds_what_trains_and_not_the_base():
-    saved = Critic(tiny.adapted(), config(), Ledger()).learner.state_dict()["weights"]
+    saved = Critic(tiny.adapted(), config(), Ledger()).state_dict()["weights"]
     assert saved and all("lora_" in n or "head" in n for n in saved)
 
 
@@ -130,5 +130,5 @@ def test_the_critic_takes_a_step_for_every_mini_batch():
     policy, ledger = tiny.adapted(), Ledger()
     critic = Critic(policy, c, ledger)
     learn(Learning(c, policy, None, critic, ledger), tiny.batch(LENGTHS), step=1)
-    assert critic.learner.stepper.step_count == 2 * 3
-    assert critic.learner.stepper.total == c.trainer.total_training_steps * 2 * 3
+    assert critic.stepper.step_count == 2 * 3
+    assert critic.stepper.total == c.trainer.total_training_steps * 2 * 3

@@ -203,6 +203,6 @@ def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, 
         learning = update.Learning.of(there, c, Ledger())
         assert learning.critic is not None
         assert (learning.actor.decoder.kernels is not EAGER) is made
-        assert learning.critic.learner.decoder.kernels is learning.actor.decoder.kernels
+        assert learning.critic.decoder.kernels is learning.actor.decoder.kernels
         sampler: Any = make_sampler(there, c)[0]
         assert sampler.decoder.kernels is learning.actor.decoder.kernels

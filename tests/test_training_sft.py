@@ -183,7 +183,7 @@ def test_answers_longer_than_the_limit_are_left_out():
 def test_moments_on_the_host_change_nothing_and_are_on_the_device_for_the_step_alone():
     def run(offload: bool) -> tuple[list[float], dict]:
         policy = load_policy(config().model)
-        trainer = SupervisedTrainer(policy, optimizer.Optimizer(lr=1e-2), 5, tokens=4096)
+        trainer = SupervisedTrainer(policy, config(actor__optim__lr=1e-2, trainer__total_training_steps=5))
         stepper = trainer.stepper
         if offload:
             stepper.moments = optimizer.HostMoments(stepper.optimizer)

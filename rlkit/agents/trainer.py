@@ -206,9 +206,12 @@ class AgenticTrainer:
     def _trainer(self, steps: int) -> SupervisedTrainer:
         rate, warmup = RATES["adapter" if self.model.lora_rank else "whole"], min(20, steps // 5)
         usual = Optimizer(lr=rate, lr_warmup_steps=warmup, lr_scheduler_type="cosine")
-        optim, kept = self.config.optim or usual, not self.model.enable_gradient_checkpointing
-        tokens = PASS_TOKENS[self.device]
-        trainer = SupervisedTrainer(self.policy, optim, steps, tokens, checkpointing=not kept)
+        optim, checkpointing = self.config.optim or usual, self.model.enable_gradient_checkpointing
+        config = RunConfig.model_validate({
+            "model": {"enable_gradient_checkpointing": checkpointing}, "trainer": {"total_training_steps": steps},
+            "actor": {"optim": optim, "micro_batch_tokens": PASS_TOKENS[self.device]},
+        })  # fmt: skip
+        trainer = SupervisedTrainer(self.policy, config)
         trainer.limit = "config.max_length"
         return trainer
 

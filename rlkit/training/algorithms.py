@@ -49,10 +49,7 @@ def core() -> Any:
 
 
 def check(config: RunConfig) -> None:
-    """Refuse what cannot be computed: unknown names, and losses split into micro-batches that must not be.
-
-    Raises UserError naming the field, the value and the fix.
-    """
+    """Refuse what cannot be computed by a UserError: unknown names, losses that micro-batches must not split."""
     estimator, mode, actor = config.algorithm.adv_estimator, config.actor.policy_loss.loss_mode, config.actor
     if (estimator, mode) == ("grpo", "vanilla"):  # verl has these, and nothing of them is refused
         return

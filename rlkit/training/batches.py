@@ -36,23 +36,21 @@ def batch_of(run: "TrainingRun", rollouts: list[Rollout], baselines: list[float]
         [rollouts[i] for i in kept], [i // n for i in kept], run.policy.pad_id, run.device,
         cut=c.algorithm.truncated, baselines=baselines or None,
     )  # fmt: skip
-    if (tokens := int(batch.mask.sum())) < 1 + (c.algorithm.adv_estimator in WHITENING):
-        run.warn(
-            f"Of the answers of this step, {tokens} tokens were left to train on; nothing was learnt from it."
-        )
-        return None
-    return batch
+    tokens = int(batch.mask.sum())
+    if tokens > (c.algorithm.adv_estimator in WHITENING):
+        return batch
+    run.warn(
+        f"Of the answers of this step, {tokens} tokens were left to train on; nothing was learnt from it."
+    )
+    return None
 
 
 def comparable(
     rollouts: Sequence[Rollout], n: int, max_error_rate: float, step: int
 ) -> tuple[list[int], dict[str, float]]:
     """Positions of the rollouts that train, and counts of those left out: a rollout whose grader failed (it is no
-    zero), and one that is left alone of a group of n > 1, which would get its raw reward as advantage.
-
-    Raises:
-        RunStopped: more than `max_error_rate` of the step could not be graded.
-    """
+    zero), and one that is left alone of a group of n > 1, which would get its raw reward as advantage. Raises
+    RunStopped where more than `max_error_rate` of the step could not be graded."""
     graded = [i for i, r in enumerate(rollouts) if r.reward is not None and r.reward.error is None]
     errors = [r.reward.error for r in rollouts if r.reward is not None and r.reward.error is not None]
     rate = 1 - len(graded) / len(rollouts)
@@ -74,8 +72,8 @@ def comparable(
 def unequal(rollouts: Sequence[Rollout], n: int, metric: str) -> list[bool]:
     """Whether each group of `n` differs within itself in what was graded: in `metric` "acc" whether answers are right,
     otherwise in their rewards."""
-    rewards = [r.reward for r in rollouts]
-    values = [None if r is None or r.error else r.correct if metric == "acc" else r.value for r in rewards]
+    name = "correct" if metric == "acc" else "value"  # both None where an answer was not graded
+    values = [getattr(r.reward, name, None) for r in rollouts]
     return [len(set(values[i : i + n]) - {None}) > 1 for i in range(0, len(values), n)]
 
 
@@ -93,13 +91,9 @@ def collate(
     cut: str = "end", baselines: Sequence[float] | None = None,
 ) -> Batch:  # fmt: skip
     """A padded Batch of graded rollouts; sequences of one group share the row of their prompt. The reward lies on the
-    last sampled token, or of each turn on its last one where turns were rewarded.
-
-    Args:
-        cut: `algorithm.truncated`. With "mask" those that a limit cut keep their reward, which their group is compared
-            with, and count as not sampled.
-        baselines: the greedy response's reward of every group, where the estimator asks for it.
-    """
+    last sampled token, or of each turn on its last one where turns were rewarded. Where `cut` (`algorithm.truncated`)
+    is "mask", those that a limit cut keep their reward, which their group is compared with, and count as not sampled;
+    `baselines` are the greedy responses' rewards of all groups."""
     prompts = dict(reversed([(g, r.prompt_ids) for g, r in zip(groups, rollouts, strict=True)]))
     first = {group: place for place, group in enumerate(dict.fromkeys(groups))}
     batch = text_batch(
@@ -170,10 +164,7 @@ def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
     known = ~np.isnan(table)
     ranges = (np.where(known, table, -np.inf).max(1) - np.where(known, table, np.inf).min(1))[known.any(1)]
     values, lengths = table[known], np.array([r.mask.sum() for r in rollouts])
-    metrics = {
-        "critic/score/mean": values.mean(),
-        "critic/score/max": values.max(),
-        "critic/score/min": values.min(),
+    metrics = {f"critic/score/{k}": getattr(values, k)() for k in ("mean", "max", "min")} | {
         "train/accuracy": np.mean([bool(r.reward.correct) for r in graded if r.reward]),
         "group/zero_variance": (ranges == 0).mean(),
         "response_length/mean": lengths.mean(),

@@ -38,8 +38,7 @@ def folder_of(root: Path, step: int) -> Path:
 
 def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Path:
     """Write a checkpoint through `write(folder)`, then drop those of later steps, which a run that went on from an
-    earlier one has passed over, and of the others all but the newest `keep`. Raises UserError where the folder cannot
-    be written; earlier checkpoints are untouched."""
+    earlier one has passed over, and all but the newest `keep`. A UserError where the folder cannot be written."""
     final = folder_of(root, step)
     for leftover in root.glob(".step_*"):  # of processes that were killed: the run's lock keeps others out
         shutil.rmtree(leftover, ignore_errors=True)
@@ -99,7 +98,7 @@ def restore(run: "TrainingRun") -> None:
             f"trainer.resume_mode is 'disable', but {root} has a checkpoint of step {found}: use auto to "
             "continue it, another study or seed for a new run, or delete the folder."
         )
-    critic = run.learning.critic.learner.trained if run.learning.critic else {}
+    critic = run.learning.critic.trained if run.learning.critic else {}
     trained = [*run.learning.actor.trained.values(), *critic.values()]
     size = 1_000_000 + 3 * sum(p.numel() * p.element_size() for p in trained)  # weights and two moments
     require_space(run.store.folder, size * (trainer.max_actor_ckpt_to_keep + 1))

@@ -59,9 +59,8 @@ def phrase_of(config: RunConfig, tokenizer: Any) -> tuple[int, ...]:
     cut = config.rollout.interruption
     ids = tokenizer.encode(cut.phrase, add_special_tokens=False) if cut.enable else []
     if cut.enable and len(ids) >= cut.reserve:
-        raise UserError(
-            f"rollout.interruption.reserve is {cut.reserve}, but its phrase alone has {len(ids)} tokens: raise it."
-        )
+        told = f"rollout.interruption.reserve is {cut.reserve}, but its phrase alone has {len(ids)} tokens"
+        raise UserError(f"{told}: raise it.")
     return tuple(ids)
 
 

@@ -45,16 +45,12 @@ class SavedPolicy:
 
 def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
     """The policy of a run's folder (its newest whole checkpoint), of its `best` folder (`trainer.keep_best`), of a
-    checkpoint's model folder, or of another folder, a ladder size or a packaged model.
-
-    Raises:
-        UserError: a run without a whole checkpoint, or nothing that can be loaded.
-    """
+    checkpoint's model folder, or of another folder, a ladder size or a packaged model. Raises UserError for a run
+    without a whole checkpoint, and where nothing can be loaded."""
     folder = Path(path)
-    if (folder / "config.yaml").is_file() or (
-        folder.name == BEST and (folder.parent / "config.yaml").is_file()
-    ):
-        kept = folder if folder.name == BEST else folder / "checkpoints"
+    best = folder.name == BEST
+    if ((folder.parent if best else folder) / "config.yaml").is_file():
+        kept = folder if best else folder / "checkpoints"
         if (step := checkpoint.newest(kept, warnings.warn)) is None:
             raise UserError(
                 f"{folder} has no whole checkpoint yet: let the run reach one (trainer.save_freq)."
@@ -71,10 +67,8 @@ def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
 def _open_run(run: Path, model: Path, device: str) -> SavedPolicy:
     """The policy of a checkpoint's model folder."""
     config, facts = load(run / "config.yaml"), read_json(run / "run.json")
-    facts |= {
-        "step": int(model.parent.name.removeprefix("step_")),
-        "max_turn_length": config.rollout.max_turn_length,
-    }
+    step = int(model.parent.name.removeprefix("step_"))
+    facts |= {"step": step, "max_turn_length": config.rollout.max_turn_length}
     acted_in: list[BaseEnvironment] = [s.environment for s in config.data.train if s.kind == "environment"]
     found = {e.kind_name: e for e in acted_in}
     if not config.model.lora_rank:
@@ -130,13 +124,8 @@ def write_environments(folder: Path, acted_in: Iterable[BaseEnvironment]) -> Non
 
 
 def export(path: str | Path, folder: str | Path) -> Path:
-    """Write a run's policy as a Hugging Face folder that transformers and `vllm serve` load.
-
-    The adapter of a LoRA run is merged, and kept beside it in `adapter/`. The folder appears whole or not at all.
-
-    Raises:
-        UserError: `folder` exists and is not empty, or `path` cannot be opened.
-    """
+    """Write a run's policy as a Hugging Face folder that transformers and `vllm serve` load. A LoRA run's adapter is
+    merged, and kept in `adapter/`, too. Raises UserError where `folder` is not empty, or `path` cannot be opened."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} already exists and is not empty: give a new folder.")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlkit.compute import Ledger, Shape, Work
-from rlkit.config import Actor, Critic, Optimizer, RunConfig
+from rlkit.config import Actor, Critic, RunConfig
 from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
 from rlkit.models.loading import Policy
@@ -26,30 +26,21 @@ class Learner:
     GPU's memory does not hold one. `limit` is the setting that bounds a sequence."""
 
     captured: CapturedPasses | None = None  # passes as CUDA graphs, where the model is so small that they pay
-    size, limit = 0, "data.max_response_length"
+    limit = "data.max_response_length"
 
     def __init__(
-        self, module: nn.Module, decoder: Decoder, stepper: Stepper, shape: Shape, tokens: int, ledger: Ledger,
-        phase: str,
-    ) -> None:  # fmt: skip
-        self.trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.decoder, self.stepper, self.shape, self.tokens = decoder, stepper, shape, tokens
-        self.ledger, self.phase = ledger, phase
-
-    @classmethod
-    def of(
-        cls, module: nn.Module, decoder: Decoder, shape: Shape, config: RunConfig, section: Actor | Critic,
+        self, module: nn.Module, decoder: Decoder, shape: Shape, config: RunConfig, section: Actor | Critic,
         ledger: Ledger, phase: str,
-    ) -> "Learner":  # fmt: skip
-        """The learner of a run's policy or critic, whose `section` of the config it is."""
-        actor, dtype = config.actor, config.model.dtype
-        minis = section.ppo_epochs * actor.mini_batches(config.data.train_batch_size)
-        steps = config.trainer.total_training_steps * minis
-        stepper = Stepper(module, section.optim, shape.non_embedding, steps, dtype, actor.optimizer_offload)
-        tokens = actor.pass_tokens(decoder.device.type == "cuda")
-        learner = cls(module, decoder, stepper, shape, tokens, ledger, phase)
-        learner.size = actor.ppo_micro_batch_size
-        return learner
+    ) -> None:  # fmt: skip
+        """`section` of the config has its learning rate and its epochs."""
+        actor, total = config.actor, config.trainer.total_training_steps * section.ppo_epochs
+        self.stepper = Stepper(
+            module, section.optim, shape.non_embedding, total * actor.mini_batches(config.data.train_batch_size),
+            config.model.dtype, actor.optimizer_offload,
+        )  # fmt: skip
+        self.trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.size, self.tokens = actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda")
+        self.decoder, self.shape, self.ledger, self.phase = decoder, shape, ledger, phase
 
     def parts(self, batch: Batch, rows: Tensor, whole: bool = False) -> Iterator[Rows]:
         """`rows` in order, cut into passes; in one with `whole`."""
@@ -88,16 +79,10 @@ class Learner:
         self, batch: Batch, rows: Tensor, loss: Callable[[Rows], tuple[Tensor, Any]], *,
         needed: Tensor | None = None, whole: bool = False,
     ) -> list[Any]:  # fmt: skip
-        """Form the gradient of a loss over `rows` (b,) of a batch, pass by pass, for the next `stepper.step`.
-
-        Args:
-            loss: a pass's share of the loss (a scalar; shares add up), and what is returned of it.
-            needed: those of the rows whose loss can have a gradient; default all. Others are not computed.
-            whole: the loss must not be split into passes.
-
-        Raises:
-            RunStopped: the GPU's memory does not hold the smallest pass.
-        """
+        """Form the gradient of a loss over `rows` (b,) of a batch, pass by pass, for the next `stepper.step`. `loss` is
+        a pass's share of the loss (a scalar; shares add up), and what is returned of it. Rows that are not `needed`
+        have no gradient and are not computed; with `whole` there is one pass. Raises RunStopped where the GPU's memory
+        does not hold the smallest pass."""
         needed = rows if needed is None else needed
 
         def parts() -> Iterable[Rows]:
@@ -125,13 +110,9 @@ class Learner:
     ) -> list[T]:  # fmt: skip
         """What `work` returns of each of the `parts` of `rows`, counted as `phase`; where memory runs out all start
         again, in halves."""
-
-        def all_parts() -> list[tuple[float, T]]:
-            return [(flops(part.work()), work(part)) for part in parts()]
-
         while True:
             try:
-                results = all_parts()
+                results = [(flops(part.work()), work(part)) for part in parts()]
                 self.ledger.add(phase, sum(count for count, _ in results))
                 return [result for _, result in results]
             except torch.cuda.OutOfMemoryError as error:
@@ -154,17 +135,14 @@ class Learner:
 
 
 class SupervisedTrainer(Learner):
-    """Minimises the negative log-likelihood of given responses, per token and weighted, in `steps` optimizer steps of
-    a policy's trainable weights; `tokens`, `dtype` and `checkpointing` are of the passes."""
+    """Minimises the negative log-likelihood of given responses, per token and weighted, in
+    `trainer.total_training_steps` optimizer steps of a policy's trainable weights by `actor.optim`."""
 
-    def __init__(
-        self, policy: Policy, optim: Optimizer, steps: int, tokens: int, *, dtype: str = "float32",
-        checkpointing: bool = False,
-    ) -> None:  # fmt: skip
-        shape, decoder = Shape.of(policy.model), Decoder(policy.model, checkpointing=checkpointing)
-        stepper = Stepper(policy.model, optim, shape.non_embedding, steps, dtype)
-        stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
-        super().__init__(policy.model, decoder, stepper, shape, tokens, Ledger(), "sft")
+    def __init__(self, policy: Policy, config: RunConfig) -> None:
+        decoder = Decoder(policy.model, checkpointing=config.model.enable_gradient_checkpointing)
+        shape = Shape.of(policy.model)
+        super().__init__(policy.model, decoder, shape, config, config.actor, Ledger(), "sft")
+        self.stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
 
     @property
     def flops(self) -> float:

@@ -30,12 +30,8 @@ def schedule(config: Optimizer, step: int, total: int) -> float:
 class Stepper:
     """AdamW over a model's trainable parameters. A gradient that is not finite is dropped, as in verl. Those of float16
     passes would vanish below 6e-8: the loss is scaled up, and the scale halved after an overflow (arXiv 1710.03740).
-
-    Args:
-        parameters: N for the learning-rate rule.
-        total: optimizer steps of the whole run, for the schedule.
-        offload: keep the moments in the host's memory between steps, where the model is on a GPU.
-    """
+    `parameters` is N of the learning-rate rule, `total` the optimizer steps of the run; with `offload` a GPU's moments
+    are in the host's memory between steps."""
 
     def __init__(
         self, model: torch.nn.Module, config: Optimizer, parameters: float, total: int, dtype: str = "float32",

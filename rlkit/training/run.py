@@ -170,8 +170,8 @@ class TrainingRun:
             self.metrics |= rollout_metrics(episodes)
         self.metrics |= rollout_summary(rollouts, n)
         if self.config.rollout.interruption.enable:
-            cut = sum(r.forced is not None for r in rollouts)
-            self.metrics["response_length/interrupted"] = cut / len(rollouts)
+            cut = [r.forced is not None for r in rollouts]
+            self.metrics["response_length/interrupted"] = sum(cut) / len(cut)
         self.metrics |= self.stream.exposure(-(-self.feed.drawn // self.config.data.train_batch_size))
         if not learnt:
             return
@@ -264,15 +264,12 @@ class TrainingRun:
     def result(self, status: str) -> Run:
         """Close the books: status and summary in run.json, and the Run."""
         evaluations = self.store.info.get("evaluations", {})
-        order = sorted(evaluations, key=int)
+        first, last = (pick(evaluations, key=int, default=None) for pick in (min, max))
         summary = {
-            "steps": self.step,
-            "first": evaluations[order[0]] if order else None,
-            "last": evaluations[order[-1]] if order else None,
-            "flops": self.ledger.total,
-            "seconds": self.ledger.seconds.get("step", 0.0),
+            "steps": self.step, "first": evaluations.get(first), "last": evaluations.get(last),
+            "flops": self.ledger.total, "seconds": self.ledger.seconds.get("step", 0.0),
             **parameter_counts(self.policy.model),
-        }
+        }  # fmt: skip
         if self.device == "cuda":  # or what it was, of a run that is only looked at again
             before = self.store.info.get("summary", {}).get("gpu_memory", 0)
             summary["gpu_memory"] = max(before, torch.cuda.max_memory_reserved())

@@ -43,11 +43,8 @@ class Feed:
         self.ahead: list[Sampled] = []
 
     def tasks(self) -> list[Task]:
-        """The next `data.train_batch_size` tasks, those left out that are solved.
-
-        Raises:
-            RunStopped: all are solved; or more passes over the data are needed than `data.max_epochs`.
-        """
+        """The next `data.train_batch_size` tasks, those left out that are solved. Raises RunStopped where all are
+        solved, or more passes over the data are needed than `data.max_epochs`."""
         chosen, refused, size = list[Task](), 0, self.data.train_batch_size
         while len(chosen) < size:
             step, place = divmod(self.drawn, size)
@@ -122,11 +119,8 @@ def unpacked(state: dict[str, Any]) -> Rollout:
 
 def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
     """Graded rollouts of a step's tasks, P·n group by group, and the greedy response's reward of every group where the
-    estimator asks for it. With `algorithm.filter_groups`, those of batch after batch until P groups differ.
-
-    Raises:
-        RunStopped: `max_num_gen_batches` were sampled, and too few groups differ; or all problems are solved.
-    """
+    estimator asks for it. With `algorithm.filter_groups`, those of batch after batch until P groups differ. Raises
+    RunStopped where `max_num_gen_batches` were sampled and too few groups differ, or all problems are solved."""
     c, groups, size = run.config, run.config.algorithm.filter_groups, run.config.data.train_batch_size
     rollouts, every = list[Rollout](), c.async_training.trigger_parameter_sync_step
     while True:

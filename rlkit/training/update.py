@@ -50,33 +50,31 @@ def summary(
     return known | {name: total / weights[name] for name, total in totals.items() if weights[name]}
 
 
-class Critic(nn.Module):
+class Critic(Learner):
     """V(s) before each response token, from the state that the token is drawn from. Beside a LoRA policy it is an
     adapter of its own over the tensors that the policy has frozen; beside one that trains whole, or with
     critic.model.lora_rank 0, a float32 copy of the first weights. The head starts at zero: the first advantages are the
     rewards."""
 
-    def __init__(self, model: Any, config: RunConfig, ledger: Ledger, kernels: Kernels = EAGER) -> None:
-        super().__init__()
+    def __init__(self, policy: Any, config: RunConfig, ledger: Ledger, kernels: Kernels = EAGER) -> None:
         rank = config.critic.model.lora_rank
         rank = config.model.lora_rank if rank is None else rank
-        self.config, self.model = config, _adapted(model, config, rank) if rank else _copied(model, config)
-        base = base_of(self.model)
-        self.head = nn.Linear(base.config.hidden_size, 1, device=base.device)
+        model = _adapted(policy, config, rank) if rank else _copied(policy, config)
+        self.head = nn.Linear(base_of(model).config.hidden_size, 1, device=base_of(model).device)
         for parameter in self.head.parameters():
             nn.init.zeros_(parameter)
-        checkpointing = config.model.enable_gradient_checkpointing
-        decoder = Decoder(self.model, checkpointing=checkpointing, kernels=kernels)
-        shape = replace(Shape.of(self.model), vocab=1)  # one value for a vocabulary
-        self.learner = Learner.of(self, decoder, shape, config, config.critic, ledger, "critic")
+        self.config, self.module = config, nn.ModuleDict({"model": model, "head": self.head})
+        decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing, kernels=kernels)
+        shape = replace(Shape.of(model), vocab=1)  # one value for a vocabulary
+        super().__init__(self.module, decoder, shape, config, config.critic, ledger, "critic")
 
     def predict(self, rows: Rows) -> Tensor:
         """(b, t) values; zero where there is no token."""
-        return rows.layout.padded(self.head(rows.states(self.learner.decoder).float())[:, 0])
+        return rows.layout.padded(self.head(rows.states(self.decoder).float())[:, 0])
 
     def values(self, batch: Batch) -> Tensor:
         """(B, T) values of a batch."""
-        return self.learner.padded(batch, self.predict, "critic")
+        return self.padded(batch, self.predict, "critic")
 
     def update(self, batch: Batch, step: int) -> dict[str, Any]:
         """Fit the values to `batch.returns`, in the mini-batches of the policy's update; returns metrics."""
@@ -94,8 +92,8 @@ class Critic(nn.Module):
                 )  # fmt: skip
                 return value, value.detach()
 
-            losses += self.learner.accumulate(batch, rows, loss)
-            norm, rate = self.learner.stepper.step()
+            losses += self.accumulate(batch, rows, loss)
+            norm, rate = self.stepper.step()
         sampled = batch.mask > 0
         returns, values = targets[sampled], old[sampled]
         residual, variance = (returns - values).var(unbiased=False), returns.var(unbiased=False)
@@ -122,7 +120,7 @@ class Learning:
         self.config, self.model, self.reference, self.critic = config, model, reference, critic
         self.ledger, self.kl = ledger, algorithms.kl_controller(config)
         decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing, kernels=kernels)
-        self.actor = Learner.of(model, decoder, Shape.of(model), config, config.actor, ledger, "update")
+        self.actor = Learner(model, decoder, Shape.of(model), config, config.actor, ledger, "update")
         if captures(config, decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())):
             bonus = bool(config.actor.entropy_coeff)
             self.actor.captured = CapturedPasses(decoder, config.rollout.temperature, bonus)
@@ -259,18 +257,18 @@ class Learning:
     @property
     def optimizer_steps(self) -> int:
         """Steps that the policy's and the critic's optimizer have taken."""
-        return self.actor.stepper.step_count + (self.critic.learner.stepper.step_count if self.critic else 0)
+        return self.actor.stepper.step_count + (self.critic.stepper.step_count if self.critic else 0)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds beside the policy's weights: optimizers, KL coefficient, critic."""
         policy = {"actor": self.actor.stepper.state_dict(), "kl_coef": float(self.kl.value)}
-        return {"updater": policy, "critic": self.critic and self.critic.learner.state_dict()}
+        return {"updater": policy, "critic": self.critic and self.critic.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.actor.stepper.load_state_dict(state["updater"]["actor"])
         self.kl.value = state["updater"]["kl_coef"]
         if self.critic is not None:
-            self.critic.learner.load_state_dict(state["critic"])
+            self.critic.load_state_dict(state["critic"])
 
 
 def _adapted(policy: Any, config: RunConfig, rank: int) -> Any:

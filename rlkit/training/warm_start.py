@@ -94,12 +94,9 @@ def warm_started(config: RunConfig, store: RunStore, progress: bool) -> WarmStar
 def warm_start(
     config: RunConfig, progress: Progress | None = None, recorded: Mapping[str, Any] = MappingProxyType({})
 ) -> WarmStarted | None:
-    """The warm-started model of a run, from the cache or trained now; None for a run without.
-
-    Args:
-        progress: called with (step, steps, loss) every LOOK_EVERY steps.
-        recorded: run.json of a run that has trained weights over its warm start, which is not made anew then: on
-            another kind of device the same config makes another one.
+    """The warm-started model of a run, from the cache or trained now; None for a run without. `progress` is called with
+    (step, steps, loss) every LOOK_EVERY steps. Where `recorded`, a run.json, names a warm start that weights were
+    trained over, none is made anew: on another kind of device the same config makes another one.
 
     Raises:
         RunStopped: the loss is no longer finite.
@@ -175,17 +172,23 @@ def _files(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def supervised(config: RunConfig, seed: int) -> RunConfig:
-    """The configuration of the stream that supervised steps draw from."""
-    section = config.model.warm_start
+    """The configuration of supervised steps: of the model, the stream that they draw from and their optimizer."""
+    section, sft = config.model.warm_start, config.model.warm_start.kind == "sft"
     changes: dict[str, Any] = {"train_batch_size": section.batch_size, "order": "mixed", "stages": ()}
-    if section.kind != "sft" or section.sources is not None:
+    if not sft or section.sources is not None:
         changes |= {"train_max_samples": -1, "sft_ratio": 0.0}
     if section.sources is not None:
         changes["train"] = section.sources
-    data = config.data.model_copy(update=changes | {"max_epochs": 0})
-    trainer = config.trainer.model_copy(update={"total_training_steps": section.steps})
-    actor = config.actor.model_copy(update={"ppo_mini_batch_size": 0})
-    return config.model_copy(update={"data": data, "trainer": trainer, "actor": actor, "seed": seed})
+    warmup = min(20, section.steps // 4)
+    optim = Optimizer(lr=section.lr, lr_warmup_steps=warmup, lr_scheduler_type="cosine")
+    whole = {"ppo_mini_batch_size": 0, "ppo_micro_batch_size": 0, "ppo_epochs": 1, "optimizer_offload": False}
+    return config.model_copy(update={
+        "seed": seed,
+        "model": config.model.model_copy(update={} if sft else {"lora_rank": 0, "dtype": "float32"}),
+        "data": config.data.model_copy(update=changes | {"max_epochs": 0}),
+        "actor": config.actor.model_copy(update=whole | {"optim": optim}),
+        "trainer": config.trainer.model_copy(update={"total_training_steps": section.steps}),
+    })  # fmt: skip
 
 
 def _make(config: RunConfig, folder: Path, progress: Progress | None) -> None:
@@ -208,17 +211,10 @@ def _trained(
 ) -> tuple[Policy, dict[str, float]]:
     """The trained policy, from the state in `partial` that an earlier call left, and the facts of what it took."""
     section, data, sft = config.model.warm_start, config.data, config.model.warm_start.kind == "sft"
-    model = config.model if sft else config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
-    device = device_of(config)
-    policy = load_policy(model, seed=section.seed, device=device)
-    warmup = min(20, section.steps // 4)
-    trainer = SupervisedTrainer(
-        policy, Optimizer(lr=section.lr, lr_warmup_steps=warmup, lr_scheduler_type="cosine"), section.steps,
-        config.actor.pass_tokens(device == "cuda"), dtype=model.dtype,
-        checkpointing=model.enable_gradient_checkpointing,
-    )  # fmt: skip
-    drawn_as = supervised(config, derive("warm start", section.seed))
-    stream = TaskStream(drawn_as, held_out(config), side="sft" if sft and data.sft_ratio else "rl")
+    own = supervised(config, derive("warm start", section.seed))
+    model, policy = own.model, load_policy(own.model, seed=section.seed, device=device_of(config))
+    trainer = SupervisedTrainer(policy, own)
+    stream = TaskStream(own, held_out(config), side="sft" if sft and data.sft_ratio else "rl")
     limit = data.max_prompt_length + data.max_response_length if sft else 0
     done, tokens, kept = 0, 0, time.monotonic()
     if partial.exists():
