@@ -72,10 +72,8 @@ def problem(folder: Path) -> str | None:
     except (OSError, ValueError):
         return "no readable manifest"
     for name, digest in manifest.items():
-        if not (folder / name).is_file():
-            return f"{name} is missing"
-        if _digest(folder / name) != digest:
-            return f"{name} does not match its hash"
+        if not (folder / name).is_file() or _digest(folder / name) != digest:
+            return f"{name} is missing or does not match its hash"
     return None
 
 

@@ -87,9 +87,8 @@ def evaluate(
     """Sample `n` responses to each task and grade them.
 
     Args:
-        model: a run's folder (its newest whole checkpoint), a checkpoint's model folder, any other folder, a ladder
-            size, a hub id, or a loaded Policy. A path is loaded onto the GPU where there is one, in the precision
-            that its run trained in, or else in float32.
+        model: what `open_saved` opens, a hub id, or a loaded Policy. A path is loaded onto the GPU where there is one,
+            in the precision that its run trained in, or else in float32.
         temperature: 0 is greedy; then n must be 1.
         max_tokens: longest response, or longest episode for environment tasks.
         pass_at: the k of pass@k; none above n.
@@ -97,8 +96,7 @@ def evaluate(
             run was trained with are part of its saved template.
 
     Raises:
-        UserError: no tasks, k above n, a name that no variable can have, a model that cannot be loaded, a prompt beyond
-            1 million tokens.
+        UserError: no tasks, k above n, a name that no variable can have, a model that cannot be loaded.
     """
     if not tasks:
         raise UserError("There are no tasks to evaluate on.")

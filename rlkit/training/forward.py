@@ -120,7 +120,7 @@ class CapturedPasses:
     `entropy_gradient`, a gradient flows through the entropies."""
 
     def __init__(self, decoder: Decoder, temperature: float, entropy_gradient: bool = False) -> None:
-        self.decoder, self.temperature, self.entropy_gradient = decoder, temperature, entropy_gradient
+        self.decoder, self.settings = decoder, (temperature, entropy_gradient)
         self.capture = decoder.device.type == "cuda"  # elsewhere the same pass runs as it is, as tests do
         self.counts: tuple[int, int] = (0, 0)  # prompts and responses of the last pass
         self.size: tuple[int, int] = (0, 0)  # tokens of its prompts and responses, padded
@@ -149,7 +149,7 @@ class CapturedPasses:
         (p, s), (b, t) = rows.prompt_ids.shape, rows.response_ids.shape
         if (p, b) != self.counts or self.captures == MOST_CAPTURES:
             self.counts, self.size, self.run = (p, b), (0, 0), None
-            return token_logprobs(self.decoder, rows, self.temperature, self.entropy_gradient)
+            return token_logprobs(self.decoder, rows, *self.settings)
         own = width_bucket(s, STEP), width_bucket(t, STEP)
         size = max(own[0], self.size[0]), max(own[1], self.size[1])
         if p * size[0] + b * size[1] > MOST_WASTE * (p * own[0] + b * own[1]):
@@ -166,7 +166,7 @@ class CapturedPasses:
         """A pass bound to the shapes of its arguments."""
         self.run = None  # its memory is free before the next takes as much
         self.captures += 1
-        run = PaddedPass(self.decoder, self.temperature, self.entropy_gradient)
+        run = PaddedPass(self.decoder, *self.settings)
         if not self.capture:
             return run
         torch.cuda.empty_cache()

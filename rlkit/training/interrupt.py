@@ -14,7 +14,7 @@ class Interrupted(KeyboardInterrupt):
 
 class Interrupt:
     """Within the block a first SIGINT or SIGTERM raises Interrupted. After `defer` it sets `requested` instead, and a
-    second SIGINT raises KeyboardInterrupt. Outside the main thread signals cannot be caught, and nothing changes."""
+    second SIGINT raises KeyboardInterrupt. Outside the main thread, which alone gets signals, nothing changes."""
 
     requested = False
     _deferred = False

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -99,9 +100,7 @@ class Learner:
             self.stepper.backward(value)
             return result
 
-        def flops(work: Work) -> float:
-            return self.shape.training(work, self.decoder.checkpointing)
-
+        flops = partial(self.shape.training, checkpointing=self.decoder.checkpointing)
         return self._each(parts, backward, flops, self.phase, batch, needed, whole)
 
     def _each(

@@ -98,14 +98,12 @@ class Critic(Learner):
         returns, values = targets[sampled], old[sampled]
         residual, variance = (returns - values).var(unbiased=False), returns.var(unbiased=False)
         residual, variance, *each = torch.stack([residual, variance, *losses]).tolist()
+        explained = 1 - residual / variance if variance > 0 else float("nan")
         return {
-            "critic/vf_loss": sum(each) / len(minis),
-            "critic/grad_norm": norm,
-            "critic/lr": rate,
-            "critic/values/mean": values.mean(),
-            "critic/returns/mean": returns.mean(),
-            "critic/vf_explained_var": 1 - residual / variance if variance > 0 else float("nan"),
-        }
+            "critic/vf_loss": sum(each) / len(minis), "critic/grad_norm": norm, "critic/lr": rate,
+            "critic/values/mean": values.mean(), "critic/returns/mean": returns.mean(),
+            "critic/vf_explained_var": explained,
+        }  # fmt: skip
 
 
 class Learning:
@@ -121,17 +119,16 @@ class Learning:
         self.ledger, self.kl = ledger, algorithms.kl_controller(config)
         decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing, kernels=kernels)
         self.actor = Learner(model, decoder, Shape.of(model), config, config.actor, ledger, "update")
+        self.settings = config.rollout.temperature, bool(config.actor.entropy_coeff)
         if captures(config, decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())):
-            bonus = bool(config.actor.entropy_coeff)
-            self.actor.captured = CapturedPasses(decoder, config.rollout.temperature, bonus)
+            self.actor.captured = CapturedPasses(decoder, *self.settings)
 
     @classmethod
     def of(cls, policy: Policy, config: RunConfig, ledger: Ledger) -> "Learning":
         """What trains a policy, with the reference and the critic that the config needs."""
         model: Any = policy.model
-        kernels = kernels_for(
-            config, policy.device.type == "cuda", sum(p.numel() for p in model.parameters())
-        )
+        size = sum(p.numel() for p in model.parameters())
+        kernels = kernels_for(config, policy.device.type == "cuda", size)
         reference = None
         if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:
             adapted = hasattr(model, "disable_adapter")
@@ -140,8 +137,8 @@ class Learning:
         return cls(config, model, reference, critic, ledger, kernels)
 
     def old_logprobs(self, batch: Batch) -> Tensor | None:
-        """(B, T) log-probs of the policy that sampled; None where they are those of the update's own forward pass,
-        which is so with one optimizer step per batch."""
+        """(B, T) log-probs of the policy that sampled; None where the update's own forward pass, the only one, has
+        them."""
         c = self.config
         several = c.actor.mini_batches(c.data.train_batch_size) > 1 or c.actor.ppo_epochs > 1
         asked = several or c.algorithm.use_kl_in_reward or c.algorithm.needs.sum_pi_squared
@@ -167,9 +164,8 @@ class Learning:
         decoder, temperature = self.actor.decoder, self.config.rollout.temperature
 
         def squares(part: Rows) -> Tensor:
-            return part.layout.padded(
-                squared_probabilities(part.states(decoder), decoder.head_weight, temperature)
-            )
+            found = squared_probabilities(part.states(decoder), decoder.head_weight, temperature)
+            return part.layout.padded(found)
 
         return self.actor.padded(batch, squares, "old_log_prob")
 
@@ -230,9 +226,7 @@ class Learning:
             mask = mask * part.counted
             logprobs, entropy = self.actor.captured(part)
         else:
-            logprobs, entropy = token_logprobs(
-                self.actor.decoder, part, c.rollout.temperature, bool(actor.entropy_coeff)
-            )
+            logprobs, entropy = token_logprobs(self.actor.decoder, part, *self.settings)
         old = logprobs.detach() if batch.old_logprobs is None else part.cut(batch.old_logprobs)
         assert batch.advantages is not None
         loss, numbers = algorithms.policy_loss(
