@@ -221,6 +221,7 @@ def _trained(
         state = torch.load(partial, map_location=policy.device, weights_only=True)
         done, tokens = state["steps"], state["tokens"]
         trainer.load_state_dict(state["trainer"])
+        trainer.ledger.flops["sft"] = state["trainer"]["flops"]
     for step in range(done + 1, section.steps + 1):
         batch = worked_batch(policy, stream.batch(step), limit)
         if batch is None:
@@ -242,8 +243,9 @@ def _trained(
             progress(step, section.steps, loss)
         if interrupt.requested or time.monotonic() > kept + KEEP_EVERY:
             kept = time.monotonic()
+            state = trainer.state_dict() | {"flops": trainer.flops}
             with replacing(partial) as building:
-                torch.save({"steps": step, "tokens": tokens, "trainer": trainer.state_dict()}, building)
+                torch.save({"steps": step, "tokens": tokens, "trainer": state}, building)
         if interrupt.requested:
             raise Interrupted("interrupted during the warm start")
     threads = torch.get_num_threads()
