@@ -23,7 +23,7 @@ from rlkit.sizing.devices import device_named
 from rlkit.sizing.memory import Plan, logits, memory, pass_parts, total, trainer_held
 from rlkit.training.forward import Rows, text_batch, token_logprobs
 from rlkit.training.loop import learn
-from rlkit.training.update import Critic, Learning
+from rlkit.training.update import Learning
 
 WITHIN = 0.15
 
@@ -40,9 +40,8 @@ def config(**dotted) -> RunConfig:
 def measured_update(c: RunConfig) -> int:
     """Most bytes alive in a run's second update: model, moments, critic, gradients, activations."""
     policy = load_policy(c.model)
-    critic = Critic(policy.model, c, Ledger()) if c.algorithm.adv_estimator == "gae" else None
-    learning = Learning(c, policy.model, None, critic, Ledger())
-    count = c.data.train_batch_size * c.rollout.n
+    learning = Learning(c, policy, Ledger())
+    critic, count = learning.critic, c.data.train_batch_size * c.rollout.n
 
     def batch():
         return tiny.batch([32] * count, c.rollout.n, prompt_length=12)

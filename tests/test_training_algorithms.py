@@ -37,8 +37,10 @@ def config(**dotted) -> RunConfig:
     return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
 
 
-def learning(c: RunConfig, model=None, reference=None, critic=None) -> Learning:
-    return Learning(c, model or tiny.model(), reference, critic, Ledger())
+def learning(c: RunConfig, model=None, reference=None) -> Learning:
+    made = Learning(c, tiny.policy(model or tiny.model()), Ledger())
+    made.reference = reference
+    return made
 
 
 def gradient(c: RunConfig, batch, reference=None) -> dict[str, torch.Tensor]:

@@ -57,7 +57,7 @@ def test_one_base_serves_both_and_only_adapters_are_added():
     assert set(critic.trained) == {n for n in critic.trained if "lora_" in n or "head" in n}
     assert (
         critic.shape.adapter_weights
-        == Learning(config(), policy, None, critic, Ledger()).actor.shape.adapter_weights
+        == Learning(config(), tiny.policy(policy), Ledger()).actor.shape.adapter_weights
     )
 
 
@@ -93,7 +93,8 @@ def test_neither_gradient_touches_the_other_adapter_or_the_base():
     lora = {n: p for n, p in critic.trained.items() if "lora_" in n}
     assert lora and all(p.grad is not None and p.grad.abs().sum() > 0 for p in lora.values())
     critic.module.zero_grad()
-    u = Learning(config(actor__optim__lr=0.1), policy, None, critic, Ledger())
+    u = Learning(config(actor__optim__lr=0.1), tiny.policy(policy), Ledger())
+    u.critic = critic
     before: dict[str, Any] = {n: p.clone() for n, p in policy.named_parameters()}
     batch = tiny.batch(LENGTHS)
     batch.advantages = batch.returns = torch.ones_like(batch.mask)
@@ -127,8 +128,9 @@ def test_a_checkpoint_holds_what_trains_and_not_the_base():
 
 def test_the_critic_takes_a_step_for_every_mini_batch():
     c = config(actor__ppo_mini_batch_size=2, critic__ppo_epochs=3)
-    policy, ledger = tiny.adapted(), Ledger()
-    critic = Critic(policy, c, ledger)
-    learn(Learning(c, policy, None, critic, ledger), tiny.batch(LENGTHS), step=1)
+    u = Learning(c, tiny.policy(tiny.adapted()), Ledger())
+    critic = u.critic
+    assert critic is not None
+    learn(u, tiny.batch(LENGTHS), step=1)
     assert critic.stepper.step_count == 2 * 3
     assert critic.stepper.total == c.trainer.total_training_steps * 2 * 3

@@ -200,7 +200,7 @@ def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
     for device, made in (("cuda", expected), ("cpu", use is True)):
         there: Any = SimpleNamespace(**vars(policy), base=policy.base, device=torch.device(device))
-        learning = update.Learning.of(there, c, Ledger())
+        learning = update.Learning(c, there, Ledger())
         assert learning.critic is not None
         assert (learning.actor.decoder.kernels is not EAGER) is made
         assert learning.critic.decoder.kernels is learning.actor.decoder.kernels

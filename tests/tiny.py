@@ -105,6 +105,14 @@ def batch(lengths: list[int], group_size: int = 2, seed: int = 0, prompt_length:
     )
 
 
+def policy(model: Any) -> Any:
+    """The model as a policy that nobody asks for text."""
+    from rlkit.models.loading import Policy
+
+    tokenizer: Any = None
+    return Policy(model, tokenizer, (), 0)
+
+
 def reference_logprobs(model, prompt, response, temperature: float = 1.0) -> torch.Tensor:
     """(T,) log-probs of a response by the model's own forward on the unpadded sequence."""
     ids = torch.as_tensor(np.concatenate([prompt, response]))[None]

@@ -74,7 +74,7 @@ class TrainingRun:
         if started:
             self.ledger.add("sft", started.flops)
             store.update(warm_start=started.facts())
-        self.learning = Learning.of(self.policy, config, self.ledger)
+        self.learning = Learning(config, self.policy, self.ledger)
         self.sampler, why = make_sampler(self.policy, config)
         self.router = Router(config.reward)
         self.tracker = Tracker(config, store.folder)

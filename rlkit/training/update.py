@@ -110,31 +110,24 @@ class Learning:
     """The policy in training (`actor`), its reference (a context in which its adapter is switched off, a second
     decoder, or None where no KL to it is asked for), critic and KL controller."""
 
-    def __init__(
-        self, config: RunConfig, model: nn.Module,
-        reference: Decoder | Callable[[], AbstractContextManager] | None, critic: Critic | None, ledger: Ledger,
-        kernels: Kernels = EAGER,
-    ) -> None:  # fmt: skip
-        self.config, self.model, self.reference, self.critic = config, model, reference, critic
-        self.ledger, self.kl = ledger, algorithms.kl_controller(config)
+    def __init__(self, config: RunConfig, policy: Policy, ledger: Ledger) -> None:
+        model: Any = policy.model
+        self.config, self.model, self.ledger = config, model, ledger
+        self.kl = algorithms.kl_controller(config)
+        size, on_gpu = sum(p.numel() for p in model.parameters()), policy.device.type == "cuda"
+        kernels = kernels_for(config, on_gpu, size)
+        self.reference: Decoder | Callable[[], AbstractContextManager] | None = None
+        if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:
+            adapted = hasattr(model, "disable_adapter")
+            self.reference = (
+                model.disable_adapter if adapted else Decoder(model, frozen=True, kernels=kernels)
+            )
+        self.critic = Critic(model, config, ledger, kernels) if config.algorithm.needs.critic else None
         decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing, kernels=kernels)
         self.actor = Learner(model, decoder, Shape.of(model), config, config.actor, ledger, "update")
         self.settings = config.rollout.temperature, bool(config.actor.entropy_coeff)
-        if captures(config, decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())):
+        if captures(config, on_gpu, size):
             self.actor.captured = CapturedPasses(decoder, *self.settings)
-
-    @classmethod
-    def of(cls, policy: Policy, config: RunConfig, ledger: Ledger) -> "Learning":
-        """What trains a policy, with the reference and the critic that the config needs."""
-        model: Any = policy.model
-        size = sum(p.numel() for p in model.parameters())
-        kernels = kernels_for(config, policy.device.type == "cuda", size)
-        reference = None
-        if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:
-            adapted = hasattr(model, "disable_adapter")
-            reference = model.disable_adapter if adapted else Decoder(model, frozen=True, kernels=kernels)
-        critic = Critic(model, config, ledger, kernels) if config.algorithm.needs.critic else None
-        return cls(config, model, reference, critic, ledger, kernels)
 
     def old_logprobs(self, batch: Batch) -> Tensor | None:
         """(B, T) log-probs of the policy that sampled; None where the update's own forward pass, the only one, has
