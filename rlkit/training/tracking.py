@@ -18,7 +18,26 @@ class Tracker:
     `wandb sync` uploads it."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
-        self._run: Any = _run(config, folder) if "wandb" in config.trainer.logger else None
+        self._run: Any = None
+        if "wandb" not in config.trainer.logger:
+            return
+        import wandb
+        from wandb.errors import AuthenticationError, CommError
+
+        options: dict[str, Any] = {
+            "project": os.environ.get("WANDB_PROJECT", "rlkit"), "id": config.id, "name": config.id, "resume": "allow",
+            "group": config.study, "dir": str(folder),
+            "tags": [config.study, Path(config.model.path).name[:64], config.algorithm.adv_estimator],
+            "config": {**config.model_dump(mode="json"), "git": git_state(), "versions": versions()},
+            "settings": wandb.Settings(init_timeout=30, silent=True),
+        }  # fmt: skip
+        signed_in = bool(os.environ.get("WANDB_API_KEY")) or wandb.api.api_key is not None
+        mode: Any = os.environ.get("WANDB_MODE") or ("online" if signed_in else "offline")
+        try:
+            self._run = wandb.init(mode=mode, **options)
+        except (CommError, AuthenticationError):
+            wandb.teardown()  # which still holds the run's id
+            self._run = wandb.init(mode="offline", **options)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send one step's metrics."""
@@ -29,23 +48,3 @@ class Tracker:
         """Flush."""
         if self._run is not None:
             self._run.finish()
-
-
-def _run(config: RunConfig, folder: Path) -> Any:
-    import wandb
-    from wandb.errors import AuthenticationError, CommError
-
-    options: dict[str, Any] = {
-        "project": os.environ.get("WANDB_PROJECT", "rlkit"), "id": config.id, "name": config.id, "resume": "allow",
-        "group": config.study, "dir": str(folder),
-        "tags": [config.study, Path(config.model.path).name[:64], config.algorithm.adv_estimator],
-        "config": {**config.model_dump(mode="json"), "git": git_state(), "versions": versions()},
-        "settings": wandb.Settings(init_timeout=30, silent=True),
-    }  # fmt: skip
-    signed_in = bool(os.environ.get("WANDB_API_KEY")) or wandb.api.api_key is not None
-    mode: Any = os.environ.get("WANDB_MODE") or ("online" if signed_in else "offline")
-    try:
-        return wandb.init(mode=mode, **options)
-    except (CommError, AuthenticationError):
-        wandb.teardown()  # which still holds the run's id
-        return wandb.init(mode="offline", **options)
