@@ -128,9 +128,6 @@ class Layout:
         return places[there], (prompts, prompts, longest, longest), (queries, keys, most, most_keys)
 
 
-FullLayout = partial(Layout, full=True)
-
-
 def slots_of(index: Tensor, prompts: int) -> tuple[Tensor, int, bool]:
     """Each sequence's place (B,) among prompts × G slots, its prompt being `index` (B,); G, the largest group; and
     whether the sequences fill the slots in order."""
