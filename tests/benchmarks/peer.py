@@ -26,10 +26,12 @@ from trl import GRPOConfig, GRPOTrainer
 
 import rlkit
 from rlkit.data import TaskStream, held_out
+from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import Policy, load_policy, save_model
 from rlkit.params import parse_overrides
 from rlkit.rewards import Router
 from rlkit.studies.file import load_one
+from rlkit.training.optimizer import learning_rate
 from rlkit.training.warm_start import warm_start
 
 
@@ -60,12 +62,13 @@ def main() -> None:
     plain = config.model.model_copy(update={"lora_rank": 0})
     policy = load_policy(plain, path=started.folder if started else None, seed=config.seed)
     save_model(policy, folder / "model")
-    gpu = torch.cuda.is_available()
+    size = parameter_counts(policy.model)["parameters_non_embedding"]
+    rate, gpu = learning_rate(config.actor.optim, size), torch.cuda.is_available()
     part = min(options.micro_batch, prompts * samples)
     arguments = GRPOConfig(
         output_dir=str(folder / "out"), per_device_train_batch_size=part, num_generations=samples,
         gradient_accumulation_steps=prompts * samples // part, max_completion_length=config.data.max_response_length,
-        temperature=config.rollout.temperature, beta=0.0, loss_type="dapo", learning_rate=config.actor.optim.lr,
+        temperature=config.rollout.temperature, beta=0.0, loss_type="dapo", learning_rate=rate,
         lr_scheduler_type="constant", warmup_steps=0, weight_decay=config.actor.optim.weight_decay,
         max_grad_norm=config.actor.optim.clip_grad, epsilon=config.actor.clip_ratio, shuffle_dataset=False,
         bf16=half and gpu,
