@@ -73,10 +73,9 @@ def _parts(text: str, separator: str) -> list[str]:
 def _first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
     """Paragraphs are separated by blank lines."""
     parts = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
-    asked = (
-        parts[nth_paragraph - 1 : nth_paragraph] if len(parts) == num_paragraphs and nth_paragraph > 0 else []
-    )
-    return [opening_word(part) for part in asked] == [opening_word(first_word)]
+    if len(parts) != num_paragraphs or not 1 <= nth_paragraph <= num_paragraphs:
+        return False
+    return opening_word(parts[nth_paragraph - 1]) == opening_word(first_word)
 
 
 def _json(text: str) -> bool:
