@@ -43,15 +43,20 @@ def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
     folders, tables = run_folders(path), []
     for folder in folders:
         if (evals := _evals(folder)) is not None:
-            chosen = evals["suite"].isna() if suite is None else evals["suite"] == suite
-            tables.append(evals[chosen].drop(columns="suite").assign(run=folder.name))
+            if "suite" in evals:
+                chosen = evals["suite"].isna() if suite is None else evals["suite"] == suite
+                evals = evals[chosen].drop(columns="suite")
+            elif suite is not None:
+                evals = evals.iloc[:0]
+            tables.append(evals.assign(run=folder.name))
     return _joined(tables, folders, ("study", "seed", "model.path"))
 
 
 def suite_names(path: str | Path) -> list[str]:
     """The names of the suites that the runs of a run, a study or an outputs folder were evaluated on, sorted."""
     tables = [_evals(folder, ["suite"]) for folder in run_folders(path)]
-    return sorted({name for table in tables if table is not None for name in table["suite"].dropna()})
+    found = [table["suite"].dropna() for table in tables if table is not None and "suite" in table]
+    return sorted({name for names in found for name in names})
 
 
 def run_folders(path: str | Path) -> list[Path]:
@@ -140,8 +145,7 @@ def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | No
 
 
 def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame | None":
-    """evals.parquet, or some of its columns, with `suite` (null where there is none); None, with a warning, where it is
-    damaged or lacks a column."""
+    """evals.parquet, or some of its columns; None, with a warning, where it is damaged or lacks a needed column."""
     import pandas as pd
     import pyarrow.parquet as pq
 
@@ -149,8 +153,7 @@ def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame 
         known = pq.read_schema(path).names
         if absent := {"step", "data_source", "task_id", "correct"} - set(known):
             raise ValueError(f"it has no column {min(absent)!r}.")
-        table = pd.read_parquet(path, columns=columns and [c for c in columns if c in known])
-        return table if "suite" in known else table.assign(suite=None)
+        return pd.read_parquet(path, columns=columns and [c for c in columns if c in known])
 
     path = folder / "evals.parquet"
     return _whole(path, load) if path.exists() else None
