@@ -122,7 +122,10 @@ def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:
         return read(folder, *arguments)
     except (UserError, ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-        warnings.warn(f"{folder} cannot be read and is left out: {problem}", stacklevel=3)
+        whole = isinstance(error, UserError)  # which names the file itself
+        warnings.warn(
+            problem if whole else f"{folder} cannot be read and is left out: {problem}", stacklevel=3
+        )
         return None
 
 
