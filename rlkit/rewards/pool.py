@@ -64,7 +64,7 @@ class Router(AbstractContextManager["Router"]):
         self._changed = threading.Condition()  # its lock is that of all below
         self._jobs: deque[_Job] = deque()
         self._busy = 0  # threads that are grading
-        self._seconds = 0.05  # that an answer took of late
+        self._answers, self._seconds = 1.0, 0.05  # of late, and that they took
         self._workers: dict[int, Worker] = {}  # by the thread that uses it
         self._threads = ThreadPoolExecutor(self._size, "rlkit-reward")
         variables = environment(self.config)
@@ -117,7 +117,7 @@ class Router(AbstractContextManager["Router"]):
     def _batch_size(self) -> int:
         """Batches shrink towards the end, so that all threads end at about the same time, unless answers are quick."""
         share = len(self._jobs) // (2 * self._size)
-        return min(max(1, share, int(_WORTH / self._seconds)), _LARGEST_BATCH)
+        return min(max(1, share, int(_WORTH * self._answers / self._seconds)), _LARGEST_BATCH)
 
     def _work(self) -> None:
         """Grade batches as long as there are answers."""
@@ -169,7 +169,8 @@ class Router(AbstractContextManager["Router"]):
         with self._changed:
             for job, outcome in zip(jobs, outcomes, strict=True):
                 job.call.found[job.index] = outcome
-                self._seconds += 0.1 * (max(1e-7, outcome[1]) - self._seconds)
+            self._answers = 0.9 * self._answers + len(jobs)
+            self._seconds = 0.9 * self._seconds + sum(max(1e-7, seconds) for _, seconds in outcomes)
             self._changed.notify_all()
 
     def _fail(self, jobs: Sequence[_Job], reason: str) -> None:
