@@ -35,9 +35,10 @@ class Outcomes:
         self._changed = changed
 
     def __getitem__(self, index: int) -> Outcome:
-        with self._changed:
-            while (outcome := self.found[index]) is None:
-                self._changed.wait()
+        if (outcome := self.found[index]) is None:
+            with self._changed:
+                while (outcome := self.found[index]) is None:
+                    self._changed.wait()
         return outcome
 
     def __iter__(self) -> Iterator[Outcome]:
