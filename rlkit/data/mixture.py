@@ -85,8 +85,7 @@ class Supply:
     def __post_init__(self) -> None:
         self._rows, self._sorted = self.source.total(), self.config.data.order == "curriculum"
         self._first = HELD_OUT_INDICES + self.config.seed * SEED_STRIDE
-        self._pool: list[int] = []  # indices of the unique tasks
-        self._keys: list[float] = []  # which a curriculum sorts them by
+        self._pool: dict[int, float] = {}  # indices of the unique tasks, and what a curriculum sorts them by
         self._pass: tuple[int, list[int]] = (-1, [])  # the last pass over the pool: its number and order
 
     def unique(self) -> int | None:
@@ -100,14 +99,13 @@ class Supply:
                 f"{self.label} gets none of the unique tasks: raise data.train_max_samples or its weight, or set its "
                 "weight to 0."
             )
-        rng, pool, keys = generator("rows", self.config.seed, self.label), list[int](), list[float]()
+        rng = generator("rows", self.config.seed, self.label)
         places = counting(self._first) if self._rows is None else rng.permutation(self._rows)
-        for index, task in draw(self.source, places, count, self._allowed, set()):
-            pool.append(index)
-            keys += [self._difficulty(task)] if self._sorted else []
+        found = draw(self.source, places, count, self._allowed, set())
+        pool = {index: self._difficulty(task) if self._sorted else 0.0 for index, task in found}
         if len(pool) < (self.limit or 1):
             raise self._exhausted(len(pool), self.limit or 1)
-        self._pool, self._keys, self.limit = pool, keys, len(pool)
+        self._pool, self.limit = pool, len(pool)
         return self.limit
 
     def tasks(self, start: int, count: int) -> list[Task]:
@@ -129,14 +127,12 @@ class Supply:
 
     def _ordered(self, epoch: int) -> list[int]:
         """Indices of one pass over the pool: shuffled from the second on, in a curriculum sorted by difficulty."""
-        if epoch == 0 and not self._sorted:
-            return self._pool
         if self._pass[0] != epoch:
-            rng = generator("epoch", self.config.seed, self.label, epoch)
-            order = rng.permutation(len(self._pool)).tolist()
-            if self._sorted:
-                order.sort(key=self._keys.__getitem__)
-            self._pass = epoch, [self._pool[k] for k in order]
+            order = list(self._pool)
+            if epoch or self._sorted:
+                rng = generator("epoch", self.config.seed, self.label, epoch)
+                order = sorted(rng.permutation(order).tolist(), key=self._pool.__getitem__)
+            self._pass = epoch, order
         return self._pass[1]
 
     def _allowed(self, tasks: Sequence[Task]) -> list[bool]:
