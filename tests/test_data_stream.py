@@ -185,8 +185,8 @@ def test_a_curriculum_goes_from_easy_to_hard_in_every_source():
         batches = [[t.extra_info["difficulty"] for t in b if t.data_source == source] for b in stream]
         assert all(max(a) <= min(b) for a, b in pairwise(batches))
         assert batches[0][0] < batches[-1][0]
-    down = {"order": "curriculum", "difficulty_field": "-difficulty"}
-    down = TaskStream(config("math_problems", steps=10, **down), [])
+    hard = config("math_problems", steps=10, order="curriculum", difficulty_field="-difficulty")
+    down = TaskStream(hard, [])
     assert down.batch(1)[0].extra_info["difficulty"] > down.batch(10)[0].extra_info["difficulty"]
     with pytest.raises(UserError, match=r"'hardness' = None: use one of index, difficulty"):
         TaskStream(config("math_problems", order="curriculum", difficulty_field="hardness"), []).batch(1)

@@ -43,7 +43,9 @@ def test_failed_graders_are_in_no_rate_and_counted():
 
 def test_the_interval_counts_tasks_not_samples():
     rows = [row(str(k), k % 2 == 0) for k in range(20) for _ in range(50)]
-    value, low, high, prompts = summarise(rows, (1,)).pass_at_1 or ()
+    interval = summarise(rows, (1,)).pass_at_1
+    assert interval is not None
+    value, low, high, prompts = interval
     assert (value, prompts) == (0.5, 20)
     assert 0.25 < low < 0.35 and 0.65 < high < 0.75  # ±1.96·sqrt(.25/20) = ±.22, not ±.03
 

@@ -73,19 +73,18 @@ def test_a_critic_beside_lora_adds_an_adapter_and_a_whole_one_a_model():
 def test_time_follows_bandwidth_speed_and_work():
     run = LARGE | {"model.lora_rank": 32, "actor.micro_batch_tokens": 32_768}
 
-    def predicted(model: str, device: str = "h100", tokens: int = 0, **changes):
-        dotted = {key.replace("__", "."): value for key, value in changes.items()}
-        return fit(model, run | dotted, device, (0, tokens)).estimate
+    def predicted(model: str, device: str = "h100", tokens: int = 0, changes: dict | None = None):
+        return fit(model, run | (changes or {}), device, (0, tokens)).estimate
 
     large, small = predicted("qwen2.5-7b"), predicted("qwen2.5-1.5b")
     assert predicted("qwen2.5-7b", "h200").phases["rollout"] < large.phases["rollout"]
     assert 3 < large.update_flops / small.update_flops < 8
     assert large.phases["update"] > 3 * small.phases["update"]
-    for waits in ({"actor__micro_batch_tokens": 2_048}, {"actor__ppo_mini_batch_size": 1}):  # for Python
-        assert predicted("qwen2.5-1.5b", **waits).phases["update"] > 2 * small.phases["update"]
+    for waits in ({"actor.micro_batch_tokens": 2_048}, {"actor.ppo_mini_batch_size": 1}):  # for Python
+        assert predicted("qwen2.5-1.5b", changes=waits).phases["update"] > 2 * small.phases["update"]
     half, whole = (predicted("qwen2.5-7b", tokens=length) for length in (256, 512))
     assert half.phases["rollout"] < 0.6 * whole.phases["rollout"]
-    again = predicted("qwen2.5-7b", model__enable_gradient_checkpointing=True)
+    again = predicted("qwen2.5-7b", changes={"model.enable_gradient_checkpointing": True})
     more = again.update_flops / large.update_flops
     assert more == pytest.approx(1.5, abs=0.02)  # LoRA: 2 + 1 of 2 forwards
 

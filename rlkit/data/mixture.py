@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count as counting
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def planned(config: RunConfig, weights: np.ndarray, step: int) -> np.ndarray:
 
 
 def draw(
-    source: Source, indices: Iterable[int], count: int, allowed: Callable[[list[Task]], list[bool]],
+    source: Source, indices: Iterable[SupportsIndex], count: int, allowed: Callable[[list[Task]], list[bool]],
     known: set[str],
 ) -> Iterator[tuple[int, Task]]:  # fmt: skip
     """Up to `count` tasks at the next indices, each with its index, that are allowed and whose problems are not in

@@ -53,8 +53,10 @@ class File(Source):
         from rlkit.data.rows import to_task
 
         stored, numbers = _stored(self.path, _versions.get(self.path) or version(self.path)), list(indices)
-        listed = isinstance(stored, list) or not numbers
-        found = [stored[k] for k in numbers] if listed else stored[numbers].to_pylist()
+        if isinstance(stored, list):
+            found = [stored[k] for k in numbers]
+        else:
+            found = stored[numbers].to_pylist() if numbers else []
         return [to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
 
     def suite(self) -> str:
