@@ -156,7 +156,7 @@ def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame 
         known = pq.read_schema(path).names
         if absent := {"step", "data_source", "task_id", "correct"} - set(known):
             raise ValueError(f"it has no column {min(absent)!r}.")
-        return pd.read_parquet(path, columns=columns and [c for c in columns if c in known])
+        return pd.read_parquet(path, columns=[c for c in columns if c in known] if columns else None)
 
     path = folder / "evals.parquet"
     return _whole(path, load) if path.exists() else None
