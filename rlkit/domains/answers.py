@@ -26,11 +26,13 @@ _BETWEEN = re.compile(
 )
 _NAME_BEFORE = re.compile(rf"(?<![A-Za-z0-9}}^_]){_NAME}\Z")
 _ANSWER_LINE = re.compile(
-    r"(?:^|[.!?}$])[\s>*#_~`-]{0,20}(?:(?:the|my|so|thus|hence|therefore|and),?\s{1,9}){0,3}(?:(?:final|correct)\s{1,9})?"
     r"answer[*_\s]{0,9}[:：][*_]*(?P<answer>[^\n]*)"
     r"|^[ \t>]{0,9}(?:\#{1,6}|\*\*|__)[ \t#*_]{0,9}(?:(?:the|final|correct|my)\s){0,3}answer[ \t]*[*_]*[ \t]*$"
     r"|^[ \t]{0,9}\#\#\#\#[ \t]*(?P<gsm8k>(?![^\n]*answer\b)[^\n]*)",
     re.IGNORECASE | re.MULTILINE,
+)
+_LEAD = re.compile(  # what may stand before "answer:"
+    r"(?im)(?:^|[.!?}$])[\s>*#_~`-]*(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}(?:(?:final|correct)\s+)?\Z"
 )
 _SAYS = re.compile(r"(?i)\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)")
 _CLAUSE = re.compile(r"(?is)(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)")
@@ -115,7 +117,8 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
     opened: list[
         tuple[int, int]
     ] = []  # of each open brace: where its box starts (or -1), and where its content does
-    for token in _BOX.finditer(text):
+    first = _BOXED.search(text)
+    for token in _BOX.finditer(text, first.start()) if first else ():
         if token["bare"]:
             found.append((*token.span(), *token.span("bare")))
         elif token["open"] or token[0] == "{":
@@ -137,6 +140,8 @@ def final_answer(response: str) -> str | None:
     text = after_thinking(response)
     position, answer = last_box(text) or (0, None)
     for match in _ANSWER_LINE.finditer(text, position):
+        if match["answer"] is not None and not _LEAD.search(text, max(0, match.start() - 80), match.start()):
+            continue
         value = match["gsm8k"]
         if value is None:
             value = match["answer"] or ""

@@ -125,7 +125,7 @@ class Zebra(Source):
         columns = [[ATTRIBUTES[name][grid[a].index(k)] for k in range(size)] for a, name in enumerate(names)]
         rows = [[str(k + 1), *(column[k] for column in columns)] for k in range(size)]
         values = "\n".join(f"- {name}: {', '.join(ATTRIBUTES[name][:size])}" for name in names)
-        lines = "\n".join(f"{i}. T{clue.text(names)[1:]}" for i, clue in enumerate(clues, 1))
+        lines = "\n".join(f"{i}. T{clue.text(names)[1:]}" for i, clue in enumerate(clues, 1))  # The
         question = (
             f"There are {size} houses in a row, numbered 1 to {size} from left to right. Each house has one person, "
             f"and the people differ in every attribute:\n{values}\nClues:\n{lines}\nWork out the whole grid. "
@@ -178,12 +178,9 @@ def _share(ours: list[list[str]], theirs: list[list[str]]) -> float:
 def score_names(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the list, path or node in `<answer>` or else in the last box, the only fence or an answer line is the
     truth, letter case aside; quotes, brackets and numbering may be left out, two lists are no answer."""
-    listed = isinstance(ground_truth, list)
-    truth = (
-        list(map(_name, ground_truth))
-        if listed
-        else names(ground_truth if isinstance(ground_truth, str) else "")
-    )
+    truth = names(ground_truth) if isinstance(ground_truth, str) else None
+    if isinstance(ground_truth, list):
+        truth = list(map(_name, ground_truth))
     if not truth or not all(truth):
         raise UserError(f"The ground truth of an order or a graph must be names: {ground_truth!r}.")
     return Reward.of(names(marked(response)) == truth)

@@ -207,9 +207,8 @@ def same_text(answer: str, truth: str) -> bool:
     return spoken and signs and alike
 
 
-_SIGN = re.compile(
-    r"(?<![A-Za-z])-|-(?![A-Za-z])|[+=<>/*!%]"
-)  # a charge, an inequality; no hyphen between letters
+# a charge, an inequality; no hyphen between letters
+_SIGN = re.compile(r"(?<![A-Za-z])-|-(?![A-Za-z])|[+=<>/*!%]")
 
 
 def words(text: str) -> list[str]:
