@@ -25,8 +25,7 @@ def equivalent(answer: str, truth: str) -> bool:
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    for read in (read_forms, real_set):
-        read(b)  # the truth first, alone
+    list(read_forms(b)), real_set(b)  # the truth first, alone
     try:
         return _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
     except _BROKEN:
@@ -276,7 +275,8 @@ def _same_qualified(a: str, b: str) -> bool:
         mine, other = ours & letters, theirs & letters
         fresh = mine == other or not mine & _letters(y)
         if allowed and fresh and len(mine) == len(other) == 1 and ours - mine == theirs - other:
-            return _same(x, _renamed(y, *other, *mine))
+            new, old = mine.pop(), other.pop()
+            return _same(x, _LETTER.sub(lambda m, old=old, new=new: new if _name(m) == old else m[0], y))
     return False
 
 
@@ -301,8 +301,8 @@ def _unqualified(text: str) -> tuple[str, str]:
 
 def _letters(text: str) -> set[str]:
     """The letters of a formula, with their subscripts; none of its commands and words."""
-    return {re.sub("[{}]", "", match["name"]) for match in _LETTER.finditer(text) if match["name"]}
+    return {name for match in _LETTER.finditer(text) if (name := _name(match))}
 
 
-def _renamed(text: str, old: str, new: str) -> str:
-    return _LETTER.sub(lambda m: new if re.sub("[{}]", "", m["name"] or "") == old else m[0], text)
+def _name(match: re.Match[str]) -> str:
+    return re.sub("[{}]", "", match["name"] or "")

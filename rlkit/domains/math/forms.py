@@ -13,10 +13,8 @@ from rlkit.domains.table import NUMBERS
 
 # Unicode, fonts, sizes, labels and blanks of LaTeX.
 
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni")
-_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₖ", "0123456789+-()nk")
-_RAISED = re.compile(f"[{''.join(map(chr, _SUPERSCRIPTS))}]+")
-_LOWERED = re.compile(f"[{''.join(map(chr, _SUBSCRIPTS))}]+")
+_RAISED = ("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", "^")
+_LOWERED = ("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₖ", "0123456789+-()nk", "_")
 _SYMBOLS = {
     "×": "*", "·": "*", "⋅": "*", "÷": "/", "⁄": "/", "−": "-", "–": "-", "—": "-", "‐": "-", "±": r"\pm ",
     "∓": r"\mp ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
@@ -96,8 +94,8 @@ def from_unicode(text: str) -> str:
     """Unicode mathematics as LaTeX and ASCII."""
     if text.isascii():
         return text
-    text = _RAISED.sub(lambda m: "^{" + m[0].translate(_SUPERSCRIPTS) + "}", text)
-    text = _LOWERED.sub(lambda m: "_{" + m[0].translate(_SUBSCRIPTS) + "}", text)
+    for small, plain, sign in (_RAISED, _LOWERED):
+        text = re.sub(f"([{small}]+)", rf"{sign}{{\1}}", text).translate(str.maketrans(small, plain))
     text = re.sub(r"√\s*([0-9]+(?:\.[0-9]+)?)", r"\\sqrt{\1}", text)
     text = re.sub("((?:[0-9]\u0305)+)", lambda m: rf"\overline{{{m[0].replace(chr(0x305), '')}}}", text)
     return "".join(map(_latex, text))
@@ -170,9 +168,8 @@ _NAME = re.compile(
     r"\s*(?:_\{[^{}]*\})?\s*(?:\\angle\s*)?\\?[A-Za-z]+|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)|\[\s*[A-Z]+\s*\]"
 )
 _ENVIRONMENT = re.compile(
-    r"(?:\[|\()?\s*\\begin\s*\{(?P<name>[pbB]?matrix|array)\}\s*(?:\{[lcr| ]*\})?(?P<body>.*)"
-    r"\\end\s*\{(?P=name)\}\s*(?:\]|\))?",
-    re.DOTALL,
+    r"[\[(]?\s*\\begin\s*\{(?P<name>[pbB]?matrix|array)\}\s*(?:\{[lcr| ]*\})?(?P<body>(?s:.*))"
+    r"\\end\s*\{(?P=name)\}\s*[\])]?"
 )
 _BRACKETS = re.compile(r"(\\\{|\\langle(?![A-Za-z])|[(\[{])(.*?)(\\\}|\\rangle|[)\]}])", re.DOTALL)
 _THOUSANDS = re.compile(
@@ -187,18 +184,13 @@ _SYNONYMS = {"does not exist": "dne", "limit does not exist": "dne", "the limit 
              "infinitely many solutions": "infinitely many"}  # fmt: skip
 
 
-def read_forms(text: str) -> list[Form]:
+def read_forms(text: str) -> Iterator[Form]:
     """Every sensible reading of a normalised answer, the likeliest first; most have one."""
-    text = text.strip()
     if (match := IN_FONT.fullmatch(text)) and re.search(r"\d|[A-Z]\s*,\s*[A-Z](?![a-z])", match[1]):
-        text = match[1].strip()
-    return list(_readings(text))
-
-
-def _readings(text: str) -> Iterator[Form]:
-    if "\\equiv" in text and "\\mod" in text:
+        text = match[1]
+    text = _THOUSANDS.sub(lambda m: m[1].replace(",", ""), text.strip(), count=1)
+    if "\\mod" in text:
         text = text.replace("\\equiv", "=")
-    text = _THOUSANDS.sub(lambda m: m[1].replace(",", ""), text, count=1)
     if match := _ENVIRONMENT.fullmatch(text):
         rows = [row for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match["body"]) if row.strip()]
         cells = [[cell.strip(" ,;.") for cell in row.split("&")] for row in rows]

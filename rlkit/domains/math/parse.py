@@ -97,9 +97,8 @@ _GREEK = (
 )
 _TOKEN = re.compile(
     r"\s*(?:"
-    r"(?P<periodic>\d{0,99}\.\d{0,99}(?:(?:\\overline|\\bar|\\dot)\s*\{?\s*\d{1,99}\s*\}?(?:\s*\\dot\s*\{?\d\}?)?"
-    r"|\(\d{1,99}\)))"
-    r"|(?P<num>(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?\.\d+|\d{1,3}(?:,\d{3})+(?![\d,])|\d+\.?(?!\d))"
+    r"(?P<num>\d{0,99}\.\d{0,99}(?:(?:\\overline|\\bar|\\dot)\s*\{?\s*\d{1,99}\s*\}?(?:\s*\\dot\s*\{?\d\}?)?"
+    r"|\(\d{1,99}\))|(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?\.\d+|\d{1,3}(?:,\d{3})+(?![\d,])|\d+\.?(?!\d))"
     r"(?:[eE][+-]?\d+(?![A-Za-z\d]))?)"
     r"|(?P<function>(?:arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|cbrt|pi"
     r"|infinity|infty|inf|floor|ceil|abs|gcd|lcm|max|min)(?![a-z]))"
@@ -125,19 +124,15 @@ def parse(text: str) -> Node:
 
 
 def _number(text: str) -> Node:
-    text = text.replace(",", "").replace("E", "e").rstrip(".")
+    """1,234.5, 1.5e3; 0.1\\overline{6}, 0.(3) and 0.\\dot{3} are exactly the periodic decimals."""
+    text, *marked = re.split(r"[\\(]", text.replace(",", "").replace("E", "e").rstrip("."), maxsplit=1)
     if len(text) > _LONGEST_NUMBER or abs(int(text.partition("e")[2] or 0)) > _LARGEST_EXPONENT:
         raise Unreadable("a number too long")
-    return ("num", Fraction(text))
-
-
-def _periodic(text: str) -> Node:
-    """0.1\\overline{6}, 0.(3), 0.\\dot{3}: exactly the periodic decimal."""
-    whole, _, decimals = text.partition(".")
-    fixed, marked = re.split(r"\D+", decimals, maxsplit=1)
-    period = re.sub(r"\D", "", marked)
-    value = int(fixed or 0) + Fraction(int(period), 10 ** len(period) - 1)
-    return ("num", int(whole or 0) + value / 10 ** len(fixed))
+    value = Fraction(text if text.strip(". ") else 0)
+    if marked:
+        period = re.sub(r"\D", "", marked[0])
+        value += Fraction(int(period), 10 ** len(period) - 1) / 10 ** len(text.strip().partition(".")[2])
+    return ("num", value)
 
 
 _SUM, _PRODUCT, _POWER = range(3)  # how tightly operations bind
@@ -198,7 +193,7 @@ class _Parser:
         kind, value = self.tokens[-1]
         if kind == "num" == self.last[0]:
             raise Unreadable("two numbers side by side")
-        plain = kind in ("num", "periodic", "symbol") or value.lstrip("\\") in _STARTS
+        plain = kind in ("num", "symbol") or value.lstrip("\\") in _STARTS
         return plain or (value == "|" and not self.bars)
 
     def exponent(self) -> Node:
@@ -215,8 +210,8 @@ class _Parser:
 
     def atom(self) -> Node:
         kind, value = self.pop()
-        if kind in ("num", "periodic"):
-            return _number(value) if kind == "num" else _periodic(value)
+        if kind == "num":
+            return _number(value)
         if kind == "symbol":  # an unknown or a constant, with its subscript
             return ("sym", re.sub(r"\\mathrm|[\s{}\\]", "", value))
         if value == "|":
@@ -273,9 +268,6 @@ class _Parser:
             if following in ("(", "[", "{") or _ALIASES.get(following, following) in _FUNCTIONS:
                 break
             node = _joined("mul", node, self.expression(_POWER))
-        while self.peek() == "/" and self.tokens[-2][0] == "num":
-            self.pop()
-            node = _joined("mul", node, ("inv", self.expression(_POWER)))
         return [node]
 
 

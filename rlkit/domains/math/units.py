@@ -1,5 +1,6 @@
 """Numbers with units: splitting one from the other, and comparing them through pint."""
 
+import math
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -47,9 +48,8 @@ _PERCENT = {"%", "\\%", "percent", "per cent", "percentage", "pct"}
 _UNIT_NAME = r"[A-Za-z]+(?![A-Za-z])(?:\^\(?-?[1-9]\)?|-?[1-9](?![0-9]))?"
 _UNIT_TEXT = re.compile(rf"(?:{_UNIT_NAME}(?![\^(0-9])|[*/()]|1(?=\s*/)|[ .])+")  # no powers of powers
 _PART = r"(\d{1,9}(?:\.\d{1,9})?) ?([A-Za-z]{1,12})(?![A-Za-z])"
-_NUMERAL = re.compile(r"[-+]?[\d.,]+(?:e[-+]?\d+)?")
-_POWER_OF_TEN = re.compile(  # 3 * 10^8, 10^{-19}
-    r"[-+]?(?:[\d.,]+ ?\* ?)?10 ?\^ ?(?:[-+]?\d+|\{ ?[-+]?\d+ ?\}|\( ?[-+]?\d+ ?\))"
+_NUMERAL = re.compile(  # 1.5e3, 3 * 10^8, 10^{-19}
+    r"[-+]?(?:[\d.,]+(?:e[-+]?\d+)?|(?:[\d.,]+ ?\* ?)?10 ?\^ ?(?:[-+]?\d+|\{ ?[-+]?\d+ ?\}|\( ?[-+]?\d+ ?\)))"
 )
 
 
@@ -68,16 +68,13 @@ def split_unit(text: str) -> Amount:
         figure, unit = text[: match.start()].strip(), _clean(text[match.start() :])
         if figure and figure.count("{") == figure.count("}"):
             angle = "degree" in match.group() and _ANGLE_OF.search(figure)
-            percent = unit.lower() in _PERCENT
-            return (
-                Amount(text) if angle or _NO_UNIT.search(unit) else Amount(figure, "%" if percent else unit)
-            )
+            return Amount(text) if angle or _NO_UNIT.search(unit) else Amount(figure, unit)
     if (match := _PLAIN.match(text)) and not _NO_UNIT.search(unit := _clean(match["unit"])):
         first, figure = re.split(r"[\s^/*.({]", unit, maxsplit=1)[0], match["number"].strip()
-        letter = first in _LETTERS and (_NUMERAL.fullmatch(figure) or _POWER_OF_TEN.fullmatch(figure))
+        letter = first in _LETTERS and _NUMERAL.fullmatch(figure)
         word = len(first) >= 3 and first not in _FUNCTIONS
         if first in _SHORT or (match["gap"] and (letter or word)):
-            return Amount(figure, "%" if unit.lower() in _PERCENT else unit)
+            return Amount(figure, unit)
     return Amount(text)
 
 
@@ -87,25 +84,8 @@ def _clean(unit: str) -> str:
     for command, name in (("\\degree", "degree"), ("\\Omega", "ohm"), ("\\mu ", "micro"), ("\\%", "%")):
         unit = unit.replace(command, name)
     unit = re.sub(r"\s+", " ", re.sub(r"[{}~$]|\\[,;:! ]?", " ", unit))
-    return unit.replace("^ ", "^").replace(" ^", "^").strip(" .,")
-
-
-def _conversion(unit: str, other: str) -> tuple[float, float] | None:
-    """What a number in `unit` is multiplied by, and what is added then, to be one in `other`; None if it cannot be."""
-    if ("%" in unit) != ("%" in other):
-        return None  # 40% water
-    if _words(unit) == _words(other):
-        return 1.0, 0.0
-    if unit.lower() in _MONEY and other.lower() in _MONEY:
-        return _MONEY[unit.lower()] / _MONEY[other.lower()], 0.0
-    a, b = _pint(unit), _pint(other)
-    if a is None or b is None:
-        return None
-    try:
-        zero, one = (registry().Quantity(x, a).to(b).magnitude for x in (0.0, 1.0))
-    except Exception:  # pint: of other dimensions, a logarithmic unit, an offset in a product
-        return None
-    return one - zero, zero
+    unit = unit.replace("^ ", "^").replace(" ^", "^").strip(" .,")
+    return "%" if unit.lower() in _PERCENT else unit
 
 
 def _words(unit: str) -> list[str]:
@@ -124,13 +104,20 @@ def registry() -> Any:
 
 @lru_cache(maxsize=512)
 def _pint(unit: str) -> Any:
-    """The pint unit, or None if pint does not know it. pint computes powers: only small ones are let through."""
+    """The pint unit; any error where pint does not know it. pint computes powers: only small ones are let through."""
     if len(unit) > 60 or not _UNIT_TEXT.fullmatch(unit):
-        return None
+        raise ValueError(f"{unit} is no unit")
+    return registry().parse_units(unit.replace(".", " "))
+
+
+def _converted(figure: float, unit: str, other: str) -> float:
+    """A number in one unit as one in the other; nan where that cannot be."""
+    if unit.lower() in _MONEY and other.lower() in _MONEY:
+        return figure * _MONEY[unit.lower()] / _MONEY[other.lower()]
     try:
-        return registry().parse_units(unit.replace(".", " "))
-    except Exception:  # pint raises anything from its own errors to KeyError for what is no unit
-        return None
+        return registry().Quantity(figure, _pint(unit)).to(_pint(other)).magnitude
+    except Exception:  # pint: no unit, other dimensions, a logarithmic unit, an offset in a product
+        return math.nan
 
 
 def same_amount(a: Amount, b: Amount, tolerance: float = 0.0) -> bool:
@@ -138,17 +125,17 @@ def same_amount(a: Amount, b: Amount, tolerance: float = 0.0) -> bool:
     tolerance two whole numbers of one unit never agree, and no number is half a unit from a whole one."""
     if (a.unit == "%") != (b.unit == "%"):
         return not tolerance and _same_share(a, b)
-    conversion = _conversion(a.unit, b.unit) if a.unit and b.unit else (1.0, 0.0)
-    if conversion == (1.0, 0.0) and not tolerance:
+    same_unit = not a.unit or not b.unit or _words(a.unit) == _words(b.unit)
+    if same_unit and not tolerance:
         return same_expression(a.number, b.number)
     x, y = number(a.number), number(b.number)
-    if conversion is None or x is None or y is None or not mpmath.isfinite(x) or not mpmath.isfinite(y):
+    if x is None or y is None:
         return False
-    apart = abs(x * conversion[0] + conversion[1] - y)
-    whole = [conversion == (1.0, 0.0) and re.fullmatch(r"-?[\d,]+", text) for text in (a.number, b.number)]
+    apart = abs((x if same_unit else _converted(float(x), a.unit, b.unit)) - y)
+    whole = [same_unit and re.fullmatch(r"-?[\d,]+", text) for text in (a.number, b.number)]
     if all(whole) or (any(whole) and apart >= 0.5):
         return False
-    return bool(apart <= (tolerance or 1e-9) * abs(y))
+    return bool(mpmath.isfinite(y) and apart <= (tolerance or 1e-9) * abs(y))
 
 
 def _same_share(a: Amount, b: Amount) -> bool:
@@ -165,12 +152,8 @@ def compound(text: str) -> Amount | None:
     if len(bare) >= 100 or not re.fullmatch(rf"(?:{_PART}[ ,]*){{2,4}}", bare):
         return None
     parts = re.findall(_PART, bare)
-    units = [_pint(unit) for _, unit in parts]
-    if None in units or len({unit for _, unit in parts}) < len(parts):
+    last = parts[-1][1]
+    total = sum(_converted(float(figure), unit, last) for figure, unit in parts)
+    if math.isnan(total) or len({unit for _, unit in parts}) < len(parts):
         return None
-    try:
-        figures = zip((float(figure) for figure, _ in parts), units, strict=True)
-        total = sum(registry().Quantity(figure, unit).to(units[-1]).magnitude for figure, unit in figures)
-    except Exception:  # pint: of other dimensions
-        return None
-    return Amount(str(Fraction(total).limit_denominator(10**6)), parts[-1][1])
+    return Amount(str(Fraction(total).limit_denominator(10**6)), last)
