@@ -25,7 +25,7 @@ def equivalent(answer: str, truth: str) -> bool:
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    list(read_forms(b)), real_set(b)  # the truth first, alone
+    _ = list(read_forms(b)), real_set(b)  # the truth first, alone
     try:
         return _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
     except _BROKEN:
@@ -45,9 +45,8 @@ def approximately(answer: str, truth: str, tolerance: float) -> bool:
 
 def _same(a: str, b: str) -> bool:
     """Whether two normalised answers are the same by any way that they can be read."""
-    if squeeze(a) == squeeze(b) or squeeze(forms.IN_FONT.sub(r"\1", a)) == squeeze(
-        forms.IN_FONT.sub(r"\1", b)
-    ):
+    plain = [squeeze(forms.IN_FONT.sub(r"\1", text)) for text in (a, b)]
+    if squeeze(a) == squeeze(b) or plain[0] == plain[1]:
         return True
     left, right = real_set(a), real_set(b)
     if left and right:
@@ -67,9 +66,6 @@ def _same_form(x: forms.Form, y: forms.Form, a: str, b: str) -> bool:
     if isinstance(x, Amount) and isinstance(y, Amount):
         return same_amount(x, y)
     return isinstance(x, str) and x == y
-
-
-# Groups and relations.
 
 
 def _matching(a: list[Any], b: list[Any], same: Callable[[Any, Any], bool] = _same) -> bool:
@@ -111,10 +107,8 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
     if set(relation.operators) - {"=", "\\approx"}:
         return False
     name, *said = relation.operands
-    unknown = number(other) is not None and number(name) is None
-    unknown = unknown and not (
-        re.search(r"\d|^-|\\sqrt|!", name) and same_expression(name, name)
-    )  # m+n, not 2x
+    formula = re.search(r"\d|^-|\\sqrt|!", name) and same_expression(name, name)  # 2x, but not m+n
+    unknown = number(other) is not None and number(name) is None and not formula
     if not is_name(name) and name != "e" and (truth or not unknown):
         said = relation.operands
     if truth:
@@ -207,22 +201,13 @@ def _bounds(operands: list[str], operators: list[str]) -> RealSet | None:
 def _interval(text: str, name: str = "") -> RealSet | None:
     """The set of `(1, 2]` and `]1, 2]`; (3, 2) is a point."""
     ends = split(text[1:-1], {",", ";"})[0]
-    values = [number(end) for end in ends]
-    if (
-        not re.fullmatch(r"[\[(\]].+[\])\[]", text)
-        or len(ends) != 2
-        or None in values
-        or values[0] >= values[1]
-    ):
+    values = [number(end) for end in ends if re.fullmatch(r"[\[(\]].+[\])\[]", text)]
+    if len(values) != 2 or None in values or values[0] >= values[1]:
         return None
     return RealSet([Group(text[0].replace("]", "(") + text[-1].replace("[", ")"), ends)], name)
 
 
-# An option's letter with its value.
-
-_OPTION = re.compile(
-    rf"(?:{FONT}\{{\s*)?(?:\(\s*[A-J]\s*\)|[A-J][).:]|[A-J]$)\s*\}}?\s*"
-)  # \text{{(C) }} 15, C. 15
+_OPTION = re.compile(rf"(?:{FONT}\{{\s*)?(?:\(\s*[A-J]\s*\)|[A-J][).:]|[A-J]$)\s*\}}?\s*")
 _MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
 
 
@@ -241,8 +226,6 @@ def _same_option(answer: str, truth: str) -> bool:
     return same_letter and "A" <= right.upper() <= "J" and (not (p and q) or _same(p, q))
 
 
-# Qualifiers, whole parameters and constants of integration.
-
 _QUALIFIER = re.compile(
     r"[,;\s]*\(?(?:\\text\s*\{\s*)?,?\s*\(?(?:\\forall"
     r"|(?<![A-Za-z])(?:for|where|with(?! (?:a )?remainder))(?![A-Za-z]))(?P<rest>.*)"
@@ -252,9 +235,7 @@ _QUALIFIER = re.compile(
 )
 _BOUND = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
 _KIND = re.compile(r"\b(?:even|odd|prime|positive|negative)\b|(?<=\\mathbb\{)[A-Z]")
-_LETTER = re.compile(
-    r"\\(?:text|mathrm)\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{3,}|(?P<name>[A-Za-z](?:_\{?\w\}?)?)"
-)
+_LETTER = re.compile(rf"{FONT}\{{[^{{}}]*\}}|\\[A-Za-z]+|[A-Za-z]{{3,}}|(?P<name>[A-Za-z](?:_\w)?)")
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
 _PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "C_1", "c_1"}
 
@@ -268,6 +249,7 @@ def _same_qualified(a: str, b: str) -> bool:
         return True
     if split_unit(x).unit or split_unit(y).unit:
         return False  # 25 K is not 25 C
+    x, y = squeeze(x), squeeze(y)
     ours, theirs = (_letters(text.rpartition("=")[2]) for text in (x, y))
     angles = "\\pi" in x and "\\pi" in y and len(ours) == 1
     whole = angles or _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
@@ -276,7 +258,7 @@ def _same_qualified(a: str, b: str) -> bool:
         fresh = mine == other or not mine & _letters(y)
         if allowed and fresh and len(mine) == len(other) == 1 and ours - mine == theirs - other:
             new, old = mine.pop(), other.pop()
-            return _same(x, _LETTER.sub(lambda m, old=old, new=new: new if _name(m) == old else m[0], y))
+            return _same(x, _LETTER.sub(lambda m, old=old, new=new: new if m["name"] == old else m[0], y))
     return False
 
 
@@ -301,8 +283,4 @@ def _unqualified(text: str) -> tuple[str, str]:
 
 def _letters(text: str) -> set[str]:
     """The letters of a formula, with their subscripts; none of its commands and words."""
-    return {name for match in _LETTER.finditer(text) if (name := _name(match))}
-
-
-def _name(match: re.Match[str]) -> str:
-    return re.sub("[{}]", "", match["name"] or "")
+    return {match["name"] for match in _LETTER.finditer(text) if match["name"]}

@@ -11,8 +11,6 @@ from rlkit.domains.math.units import Amount, compound, split_unit
 from rlkit.domains.math.values import same_expression
 from rlkit.domains.table import NUMBERS
 
-# Unicode, fonts, sizes, labels and blanks of LaTeX.
-
 _RAISED = ("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", "^")
 _LOWERED = ("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₖ", "0123456789+-()nk", "_")
 _SYMBOLS = {
@@ -44,8 +42,7 @@ _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
     r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
     r"|[=:](?!=)|\\(?:approx|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
 )
-_SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9,
-           "trillion": 10**12}  # fmt: skip
+_SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 _CONJUNCTION = r"(?<![\\\w]){0}(?!\w)|\\(?:text|mathrm)\s*\{{\s*,?\s*{0}\s*,?\s*\}}"
 _REWRITES = [
     (re.compile(pattern), replacement)
@@ -134,9 +131,6 @@ def squeeze(text: str) -> str:
     return text.replace(" ", "").replace("\0", " ")
 
 
-# Forms.
-
-
 class Group(NamedTuple):
     """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "named" for `x=2, y=1`, "cup" for a union, ":" for a
     ratio, and "matrix", whose parts are rows such as (1,2)."""
@@ -152,8 +146,7 @@ class Relation(NamedTuple):
     operators: list[str]
 
 
-Form = Amount | str | Group | Relation
-"""A text is plain words in lower case, without typography."""
+Form = Amount | str | Group | Relation  # a text is plain words in lower case, without typography
 
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 IN_FONT = re.compile(FONT + r"\{([^{}]*)\}")
@@ -172,9 +165,7 @@ _ENVIRONMENT = re.compile(
     r"\\end\s*\{(?P=name)\}\s*[\])]?"
 )
 _BRACKETS = re.compile(r"(\\\{|\\langle(?![A-Za-z])|[(\[{])(.*?)(\\\}|\\rangle|[)\]}])", re.DOTALL)
-_THOUSANDS = re.compile(
-    r"(\$?-?\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?)(?=$|\s*(?:\\(?:text|mathrm)(?![a-z])|[A-Za-z*]))"
-)
+_THOUSANDS = re.compile(rf"(\$?-?\d{{1,3}}(?:,\d{{3}})+(?!\d)(?:\.\d+)?)(?=$|\s*(?:{FONT}|[A-Za-z*]))")
 _TIME = re.compile(r"0*(\d{1,2}:\d{2}(?::\d{2})?)(?:([ap])\.?m\.?)?", re.IGNORECASE)
 _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) )?no (?:(?:real|integer|such|positive|valid|possible|integral) )*(?:solutions?|roots?"
@@ -233,9 +224,8 @@ def _bracketed(text: str) -> Group | None:
     match = _BRACKETS.fullmatch(text)
     if match is None or not is_wrapped(text):
         return None
-    inner = match[2].strip()
-    parts = _list(inner)
-    if ("|" in inner) if match[1] == "\\{" else len(parts) < 2:
+    parts = _list(match[2])
+    if ("|" in match[2]) if match[1] == "\\{" else len(parts) < 2:
         return None  # a set described by a condition; an expression in brackets
     brackets = (match[1] + match[3]).replace("\\langle", "(").replace("\\rangle", ")").replace("\\", "")
     return Group(brackets, parts)

@@ -43,10 +43,7 @@ def take_steps(count: int = 1) -> None:
     _left.set(left)
 
 
-# Structure.
-
-FONT = r"\\(?:text|mathrm)(?![A-Za-z])\s*"
-"""Pattern of the commands that stand before words of a normalised answer."""
+FONT = r"\\(?:text|mathrm)(?![A-Za-z])\s*"  # before words of a normalised answer
 _PIECE = re.compile(r"\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
 _OPEN = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
 _CLOSE = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
@@ -81,8 +78,6 @@ def is_wrapped(text: str) -> bool:
     return False
 
 
-# Expressions.
-
 OF_ONE = "sin cos tan cot sec csc asin acos atan sinh cosh tanh log ln log10 exp floor ceil abs"
 _OF_SEVERAL = {"gcd", "lcm", "max", "min"}
 _FUNCTIONS = {*OF_ONE.split(), *_OF_SEVERAL}
@@ -90,6 +85,7 @@ _ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "tg": "tan", "
             "infinity": "infty", "inf": "infty"}  # fmt: skip
 _STARTS = {"frac", "sqrt", "cbrt", "binom", "lfloor", "lceil", "{", "(", "[", "pi", "infty"}
 _STARTS |= _FUNCTIONS | _ALIASES.keys()
+_CALLS = {"(", "[", "{", *_FUNCTIONS, *_ALIASES} - {"infinity", "inf"}
 _CLOSING = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "{": "}"}
 _GREEK = (
     "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|omicron|rho|sigma|tau|upsilon|phi|chi"
@@ -239,13 +235,9 @@ class _Parser:
 
     def function(self, name: str) -> Node:
         """\\sin^2 x, \\sin^{-1} x, \\log_2 8: what follows a function's name."""
-        power: Node | None = None
-        base: Node | None = None
+        power = base = None
         while mark := self.accept("^", "_"):
-            if mark == "^":
-                power = self.exponent()
-            else:
-                base = self.atom()
+            power, base = (self.exponent(), base) if mark == "^" else (power, self.atom())
         arguments = self.arguments(name)
         if power == ("neg", ("num", Fraction(1))) and name in ("sin", "cos", "tan"):
             name, power = f"a{name}", None
@@ -263,10 +255,7 @@ class _Parser:
             self.expect(_CLOSING[opening])
             return found
         node = self.expression(_POWER)
-        while self.starts_factor():
-            following = self.peek().lstrip("\\")
-            if following in ("(", "[", "{") or _ALIASES.get(following, following) in _FUNCTIONS:
-                break
+        while self.starts_factor() and self.peek().lstrip("\\") not in _CALLS:
             node = _joined("mul", node, self.expression(_POWER))
         return [node]
 

@@ -252,10 +252,9 @@ class MathProblems(Source):
     @field_validator("families")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name not in FAMILIES:
-                near = did_you_mean(name, FAMILIES)
-                raise UserError(f"unknown family {name!r}.{near} Known: {', '.join(FAMILIES)}")
+        if unknown := [name for name in names if name not in FAMILIES]:
+            near = did_you_mean(unknown[0], FAMILIES)
+            raise UserError(f"unknown family {unknown[0]!r}.{near} Known: {', '.join(FAMILIES)}")
         return names
 
     def task(self, index: int) -> Task:
@@ -266,9 +265,8 @@ class MathProblems(Source):
         solution += f" The answer is $\\boxed{{{answer}}}$."
         info = {"index": index, "difficulty": level, "family": name, "original_question": question,
                 "solution": solution}  # fmt: skip
-        return Task.ask(
-            "math__problems", question + self.instruction, answer, ability="math", extra_info=info
-        )
+        prompt = question + self.instruction
+        return Task.ask("math__problems", prompt, answer, ability="math", extra_info=info)
 
 
 _VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500",

@@ -21,26 +21,24 @@ class Amount(NamedTuple):
 
 
 _START = re.compile(rf"{FONT}\{{|\\degree\b|\\Omega\b|\\mu\b|\\%|%")
-_PLAIN = re.compile(
-    r"^(?P<number>.*[\d})\]])(?P<gap>\s*)(?P<unit>[A-Za-z][A-Za-z]*[A-Za-z0-9 .^/*{}()\\-]*)$", re.DOTALL
-)
+_PLAIN = re.compile(r"(?P<number>(?s:.*)[\d})\]])(?P<gap>\s*)(?P<unit>[A-Za-z][A-Za-z0-9 .^/*{}()\\-]*)$")
 _LETTERS = frozenset("msghLlNJWVAKCFTH")  # units of one letter; only behind a number and a blank
 _ABBREVIATIONS = (
     "mm cm dm km kg mg ml mL nm um ft in inch inches yd mi lb lbs oz mph kph hr hrs min mins sec secs kPa MPa atm torr "
     "mmHg bar psi cal kcal mol mmol rad deg ohm ms ns Hz kHz MHz GHz Pa kJ MJ eV keV MeV kW MW mW kWh kV mV mA kN"
 )
 _SHORT = frozenset(_ABBREVIATIONS.split())
-_FUNCTIONS = ("sin", "cos", "tan", "log", "mod", "sqrt", "cbrt", "exp", "infinity")
 _ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° is no angle
 _NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50, 5 squared, 5 tenths, 5 is wrong, \mathrm{e}
     r"\b(?:or|to|not|than|but|from|until|plus|minus|vs|is|are|was)\b|%\s*\d|(?<!per)(?<!/) \d|^[(\[/] ?\d(?!/)"
     r"|^\(?(?:and|below|above|under|over|less|fewer|more|times|squared|cubed|factorial|modulo|choose|score"
-    r"|per mille|lakh|crore|googol|gross|myriad|tens|fold|(?:quadr|quint|sext|sept|oct|non|dec)illions?|twice"
+    r"|per mille|lakh|crore|googol|gross|myriad|tens|fold|(?:tr|quadr|quint|sext|sept|oct|non|dec)illions?|twice"
     r"|doubled|tripled|halved|root|pi|except|excluded|excluding|without|almost"
     r"|at (?:most|least)|unlikely|isn['’]t|(?:with )?(?:a )?remainder|hal(?:f|ves)|quarters?"
     r"|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|(?:thir|four|fif|six|seven|eigh|nine)teen"
     r"|(?:twen|thir|for|fif|six|seven|eigh|nine)tie|hundred|thousand|million)th)s?)\b(?!-)"
     r"|^\(?(?:negative|inverse|reciprocal|radical|(?:in)?correct|wrong|false)\W*$|^[eid]$"
+    r"|^(?:sin|cos|tan|log|mod|sqrt|cbrt|exp|infinity)\b"
 )
 _DEGREES = re.compile(r"(?:\\degree\s*\{?\s*|(?<![A-Za-z])degrees?\s+)([cCfFK])(?:elsius|ahrenheit)?\b\}?")
 _MONEY = {"$": 1.0, "dollar": 1.0, "dollars": 1.0, "usd": 1.0, "cent": 0.01, "cents": 0.01, "¢": 0.01}
@@ -72,8 +70,7 @@ def split_unit(text: str) -> Amount:
     if (match := _PLAIN.match(text)) and not _NO_UNIT.search(unit := _clean(match["unit"])):
         first, figure = re.split(r"[\s^/*.({]", unit, maxsplit=1)[0], match["number"].strip()
         letter = first in _LETTERS and _NUMERAL.fullmatch(figure)
-        word = len(first) >= 3 and first not in _FUNCTIONS
-        if first in _SHORT or (match["gap"] and (letter or word)):
+        if first in _SHORT or (match["gap"] and (letter or len(first) >= 3)):
             return Amount(figure, unit)
     return Amount(text)
 
@@ -95,8 +92,7 @@ def _words(unit: str) -> list[str]:
 
 
 @lru_cache
-def registry() -> Any:
-    """pint's units."""
+def _registry() -> Any:
     import pint
 
     return pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
@@ -107,7 +103,7 @@ def _pint(unit: str) -> Any:
     """The pint unit; any error where pint does not know it. pint computes powers: only small ones are let through."""
     if len(unit) > 60 or not _UNIT_TEXT.fullmatch(unit):
         raise ValueError(f"{unit} is no unit")
-    return registry().parse_units(unit.replace(".", " "))
+    return _registry().parse_units(unit.replace(".", " "))
 
 
 def _converted(figure: float, unit: str, other: str) -> float:
@@ -115,7 +111,7 @@ def _converted(figure: float, unit: str, other: str) -> float:
     if unit.lower() in _MONEY and other.lower() in _MONEY:
         return figure * _MONEY[unit.lower()] / _MONEY[other.lower()]
     try:
-        return registry().Quantity(figure, _pint(unit)).to(_pint(other)).magnitude
+        return _registry().Quantity(figure, _pint(unit)).to(_pint(other)).magnitude
     except Exception:  # pint: no unit, other dimensions, a logarithmic unit, an offset in a product
         return math.nan
 
@@ -124,7 +120,10 @@ def same_amount(a: Amount, b: Amount, tolerance: float = 0.0) -> bool:
     """Whether two numbers with or without units are equal; a unit that one leaves out is the other's. With a relative
     tolerance two whole numbers of one unit never agree, and no number is half a unit from a whole one."""
     if (a.unit == "%") != (b.unit == "%"):
-        return not tolerance and _same_share(a, b)
+        share, bare = (a, b) if a.unit == "%" else (b, a)
+        value = number(bare.number) if _NUMERAL.fullmatch(bare.number) else None
+        scale = 1 if value is not None and in_percent(value) else 100
+        return not bare.unit and not tolerance and same_expression(f"({share.number})/{scale}", bare.number)
     same_unit = not a.unit or not b.unit or _words(a.unit) == _words(b.unit)
     if same_unit and not tolerance:
         return same_expression(a.number, b.number)
@@ -136,14 +135,6 @@ def same_amount(a: Amount, b: Amount, tolerance: float = 0.0) -> bool:
     if all(whole) or (any(whole) and apart >= 0.5):
         return False
     return bool(mpmath.isfinite(y) and apart <= (tolerance or 1e-9) * abs(y))
-
-
-def _same_share(a: Amount, b: Amount) -> bool:
-    """Whether a percentage and a number without a unit are equal."""
-    share, bare = (a, b) if a.unit == "%" else (b, a)
-    value = number(bare.number) if _NUMERAL.fullmatch(bare.number) else None
-    scale = 1 if value is not None and in_percent(value) else 100
-    return not bare.unit and same_expression(f"({share.number})/{scale}", bare.number)
 
 
 def compound(text: str) -> Amount | None:

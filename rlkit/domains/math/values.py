@@ -22,7 +22,7 @@ from rlkit.domains.math.parse import OF_ONE, Node, TooBig, Unreadable, parse, ta
 _DIGITS, _MORE_DIGITS, _MOST_OF_LARGE = 50, 500, 1000  # the last: more digits for large values
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
 _SIGNIFICANT = (
-    5  # digits, leading zeros apart, of a decimal that may stand for the exact value it rounds or cuts
+    5  # digits of a decimal, leading zeros apart, that may stand for the exact value it rounds or cuts
 )
 _MAX_BITS = 2_000_000  # of an exact integer
 _MAX_FRACTION_BITS = 50_000  # of an exact fraction, whose sums take the square of it
@@ -52,26 +52,22 @@ def value(node: Node, point: dict[str, Fraction]) -> Any:
         if parts[0] not in _OF_LARGE and any(abs(v) > _LARGEST for v in values):
             raise TooBig
         return _FUNCTIONS[parts[0]](*values)
-    return _UNARY[kind](values[0]) if kind in _UNARY else reduce(_BINARY[kind], values)
+    if kind in _UNARY:
+        return _UNARY[kind](*values)
+    return reduce(lambda a, b: _checked(_BINARY[kind](a, b)), values)
 
 
 def _bits(number: Fraction) -> int:
     return max(number.numerator.bit_length(), number.denominator.bit_length())
 
 
-def _bounded(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """An operation whose exact results are counted by their length, and refused above a limit."""
-
-    def compute(a: Any, b: Any) -> Any:
-        number = operation(a, b)
-        if isinstance(number, Fraction):
-            bits = _bits(number)
-            take_steps(bits // 100)
-            if bits > (_MAX_BITS if number.denominator == 1 else _MAX_FRACTION_BITS):
-                raise TooBig
-        return number
-
-    return compute
+def _checked(number: Any) -> Any:
+    if isinstance(number, Fraction):
+        bits = _bits(number)
+        take_steps(bits // 100)
+        if bits > (_MAX_BITS if number.denominator == 1 else _MAX_FRACTION_BITS):
+            raise TooBig
+    return number
 
 
 def _to_float(number: Any) -> Any:
@@ -101,14 +97,14 @@ def _power(base: Any, exponent: Any) -> Any:
     return mpmath.power(base, exponent)
 
 
-def _of_whole(function: Callable[..., int], most: float, rounded: bool = False) -> Callable[..., Any]:
-    """A function of whole numbers up to a limit; others are cut (`rounded`), or else it is undefined."""
+def _of_whole(function: Callable[..., int], most: float) -> Callable[..., Any]:
+    """A function of whole numbers up to a limit; it is undefined for others."""
 
     def compute(*numbers: Any) -> Any:
-        if any(abs(n) > most for n in numbers):
+        if (largest := max(map(abs, numbers))) > most:
             raise TooBig
-        take_steps(10 + (0 if rounded else int(max(map(abs, numbers))) // 50))
-        if not rounded and any(n != int(n) for n in numbers):
+        take_steps(10 + min(int(largest) // 50, 400))
+        if any(n != int(n) for n in numbers):
             raise ValueError("of whole numbers only")
         return Fraction(function(*map(int, numbers)))
 
@@ -121,11 +117,10 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": operator.neg, "inv": lambda x: 1 / x, "fact": _of_whole(math.factorial, 3000),
 }  # fmt: skip
-_BINARY = {kind: _bounded(f) for kind, f in (("add", operator.add), ("mul", operator.mul), ("pow", _power))}
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {"add": operator.add, "mul": operator.mul, "pow": _power}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(mpmath, name, abs) for name in OF_ONE.split()}, "max": max, "min": min,
-    "binom": _of_whole(math.comb, 20_000), "gcd": _of_whole(math.gcd, 2.0**1000, rounded=True),
-    "lcm": _of_whole(math.lcm, 2.0**1000, rounded=True),
+    "binom": _of_whole(math.comb, 20_000), "gcd": _of_whole(math.gcd, 2.0**1000), "lcm": _of_whole(math.lcm, 2.0**1000),
 }  # fmt: skip
 _OF_LARGE = {"abs", "ln", "log", "log10", "max", "min", "gcd", "lcm"}  # functions of numbers of any size
 
