@@ -12,7 +12,7 @@ from rlkit.errors import UserError
 ANSWERS = [
     (r"\frac56", [r"\frac56\ (\approx 0.83)"], [r"\frac57\ (\approx 0.71)"]), ("5", [], [r"5\text{ and a half}"]),
     (r"\langle 1,2,3\rangle", ["<1,2,3>"], ["<1,2,4>"]), ("2x", [r"\frac{dy}{dx}=2x"], [r"\frac{dy}{dx}=3x"]),
-    ("120", ["C(10,3)"], ["C(10,4)"]), ("12", [r"\text{lcm}(4,6)"], [r"\text{gcd}(4,6)"]),
+    ("12", [r"\text{lcm}(4,6)"], [r"\text{gcd}(4,6)"]),
     ("5", [r"\text{The answer is } 5"], [r"\text{The answer is } 6"]),
     (r"\log_7 16", [r"\log_{7}16"], [r"\log_{71}6"]), (r"\log_{10} 1000", [r"\log_10 1000"], []),
     (r"20,\!480", ["20480", "20 480", r"20\,480"], ["20, 48", r"20;\!480"]),

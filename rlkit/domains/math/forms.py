@@ -31,7 +31,6 @@ _COMMANDS = {
         r"\ne ": "neq", "<": "lt", ">": "gt", r"\{": "lbrace", r"\}": "rbrace", "[": "lbrack", "]": "rbrack",
         "(": "lparen", ")": "rparen", "|": "lvert rvert vert mid", "*": "ast cdot times",
         r"\emptyset ": "varnothing", r"\and ": "land wedge", r"\or ": "lor vee", r"\$": "textdollar",
-        r"\epsilon ": "varepsilon", r"\phi ": "varphi",
         " ": "left right middle big bigl bigr Big Bigl Bigr bigg Bigg displaystyle textstyle large Large LARGE huge "
         "underline quad qquad",
     }.items()
@@ -60,7 +59,6 @@ _REWRITES = [
         (r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}"),
         (r"\\text\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}", r"\\text{\1} \2 "),  # 2\text{ hens and }3
         (r"\\frac\s*\{\s*d\s*([A-Za-z])\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}", r"\1'"),  # dy/dx
-        (r"^\s*C\s*\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)\s*$", r"\\binom{\1}{\2}"),  # C(5,2)
         (r"(?<=\d) ?[xX] ?(?=10 ?\^)", "*"),  # 3 x 10^8
         (r"<=", r"\\le "), (r">=", r"\\ge "), (r"(?<![\d)}])!=", r"\\ne "), (r"\*\*", "^"),
         (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\(?:circ|degree)(?![A-Za-z])", r"\\degree "),
@@ -206,7 +204,9 @@ def read_forms(text: str) -> Iterator[Form]:
 
 def _list(text: str) -> list[str]:
     """The parts of a bare list: at commas, semicolons, "and", "or"."""
-    return [part for part in split(text, {",", ";", "\\and", "\\or"})[0] if part]
+    if re.search(r", |;|\\(?:and|or)\b", text):  # in 1,000, 2,000 a comma is part of a number
+        text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "\0", text)
+    return [part.replace("\0", ",") for part in split(text, {",", ";", "\\and", "\\or"})[0] if part]
 
 
 def _named(parts: list[str]) -> Group | None:

@@ -89,7 +89,7 @@ _CALLS = {"(", "[", "{", *_FUNCTIONS, *_ALIASES} - {"infinity", "inf"}
 _CLOSING = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "{": "}"}
 _GREEK = (
     "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|omicron|rho|sigma|tau|upsilon|phi|chi"
-    "|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|ell|hbar"
+    "|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|ell|hbar|varepsilon|varphi|vartheta"
 )
 _TOKEN = re.compile(
     r"\s*(?:"
