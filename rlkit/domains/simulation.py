@@ -71,14 +71,14 @@ def score_codeio(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
     if name is None:
         shown = str(ground_truth)[:80]
         raise UserError(f'The ground truth of codeio must be "output": … or "input": …, not {shown!r}.')
-    values = [value for text in _candidates(response, name) if (value := _value(text)) is not _MISSING]
+    values = [value for text in _candidates(response) if (value := _value(text)) is not _MISSING]
     if not values:
         return Reward.of(False, reason="no answer")
     bare = values[0][name] if isinstance(values[0], dict) and [*values[0]] == [name] else values[0]
     return Reward.of(_same_json(bare, truth[name]))
 
 
-def _candidates(response: str, name: str) -> list[str]:
+def _candidates(response: str) -> list[str]:
     """Of the last fence and the last box the one that was given last, then the other, then a mapping in the text."""
     text = after_thinking(response)
     found = [body for tag, body in fences(text) if tag in ("json", "", "python", "text")][-1:]
@@ -86,7 +86,17 @@ def _candidates(response: str, name: str) -> list[str]:
         boxed = re.sub(rf"\A\s*{FONT}\s*\{{(.*)\}}\s*\Z", r"\1", box[1], count=1, flags=re.DOTALL)
         behind = box[0] > max(text.rfind("```"), text.rfind("~~~"))
         found.insert(0 if behind else 1, re.sub(r"\\([{}_$%&#])", r"\1", boxed))
-    return [*found, text[text.rfind(f'{{"{name}"') : text.rfind("}") + 1]]
+    return [*found, _last_braces(text)]
+
+
+def _last_braces(text: str) -> str:
+    """The last complete {…} of a text; models repeat their answer, and the last time may be cut."""
+    end, depth = text.rfind("}"), 0
+    for position in range(end, max(-1, end - _LONGEST), -1):
+        depth += {"}": 1, "{": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[position : end + 1]
+    return ""
 
 
 def _value(text: str) -> Any:
