@@ -115,7 +115,7 @@ def test_multiple_choice_never_guesses(response, truth, right):
         ('```json\n{"output": 1}\n```\nNo:\n```json\n{"output": 2}\n```', '"output": 2', True),
         (r'So \boxed{"output": 7}', '"output": 7', True),
         ('It gives {"output": [1]} in the end.', '"output": [1]', True),
-        ('{\n  "output": [5, 7]\n}\nAgain:\n{\n  "output": [5, 7]\n}\nAgain:\n{\n  "output": [5', '"output": [5, 7]', True),
+        ('{\n "output": [5]\n}\nAgain:\n{\n "output": [5]\n}\nAgain:\n{\n "outp', '"output": [5]', True),
         ('It is {"output": "UI"}. It is {"output": "UI"}. It is {"outp', '"output": "UI"', True),
         ('It is {"output": 1}. No, it is {"output": 2}.', '"output": 1', False),
         ("```json\n[1, 2]\n```", '"output": [1, 2]', True),
