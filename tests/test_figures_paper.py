@@ -207,6 +207,8 @@ def test_a_model_keeps_its_look_whatever_else_is_drawn():
     assert list(cells.values()) == list(everything.values())
     other = figures.looks(pd.DataFrame({"model.path": ["Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-7B"]}))
     assert len({style["color"] for style in other.values()}) == 2
+    unlisted, nearest = (figures.looks(pd.DataFrame({"model.path": [name]})) for name in ("m-13B", "m-14B"))
+    assert unlisted["m-13B"] == nearest["m-14B"]
 
 
 def test_a_variant_has_one_colour_in_the_order_of_the_file_and_a_size_one_marker_and_line():

@@ -132,8 +132,8 @@ def _lines(
         others = [c for c in grid.columns if c != along]
         for key, part in band.groupby(others) if others else [((), band)]:
             values = np.asarray(key, dtype=float)
-            same = np.isclose(own[others].to_numpy(float), values).all(axis=1)
-            lines[", ".join(map(short, values)) or str(group)] = part, own.loc[same]
+            same: Any = np.isclose(own[others].to_numpy(float), values).all(axis=1)
+            lines[", ".join(map(short, values)) or str(group)] = part, own[same]
         tables += [own.assign(part="point"), band.assign(part="law", group=group)]
     y = fit.table.names["y"]
     with styled():

@@ -234,9 +234,8 @@ class RayExecutor:
             )
         self.workers = max(1, min(workers or int(fit), runs))
         self.threads = max(1, int(chosen.num_cpus))
-        self._task = ray.remote(_execute).options(
-            num_cpus=chosen.num_cpus, num_gpus=chosen.num_gpus, max_retries=0
-        )
+        own = {"num_cpus": chosen.num_cpus, "num_gpus": chosen.num_gpus}
+        self._task = ray.remote(_execute).options(**own, max_retries=0)
 
     def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
         return RayJob(self._task.remote(command, log, os.getcwd(), thread_limits(self.threads)))
