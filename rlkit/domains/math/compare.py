@@ -57,10 +57,10 @@ def _same(a: str, b: str) -> bool:
 
 def _same_form(x: forms.Form, y: forms.Form, a: str, b: str) -> bool:
     """Whether a reading x of a and a reading y of b agree."""
-    if isinstance(x, Relation) and isinstance(y, Relation):
-        return _same_relation(x, y)
-    if isinstance(x, Relation) or isinstance(y, Relation):
-        return _gives(x, b, truth=False) if isinstance(x, Relation) else _gives(y, a, truth=True)
+    if isinstance(x, Relation):
+        return _same_relation(x, y) if isinstance(y, Relation) else _gives(x, b, truth=False)
+    if isinstance(y, Relation):
+        return _gives(y, a, truth=True)
     if isinstance(x, Group) and isinstance(y, Group):
         return _same_group(x, y)
     if isinstance(x, Amount) and isinstance(y, Amount):
