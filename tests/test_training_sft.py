@@ -71,6 +71,14 @@ def test_a_start_that_was_ended_goes_on_to_the_same_bits(cache, monkeypatch, tmp
     assert not list((tmp_path / "other").glob(".*partial*"))
 
 
+def test_a_start_that_an_earlier_version_made_is_used():
+    made = warm_start.warm_start(config())
+    assert made is not None
+    facts = made.folder / "warm_start.json"
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), "pass_rate": 0.3}))
+    assert warm_start.warm_start(config()) == made
+
+
 def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(warm_start, "LOOK_EVERY", 4)
     seen = []

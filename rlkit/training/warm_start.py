@@ -123,7 +123,8 @@ def warm_start(
                 f"The warm start of {config.model.path} is to be kept in {CACHE}, which cannot be written "
                 f"({error.strerror}): make the folder writable, or work in one that is."
             ) from None
-    return WarmStarted(folder, **read_json(folder / FACTS))
+    facts = read_json(folder / FACTS)  # an earlier version's has more
+    return WarmStarted(folder, **{key: facts[key] for key in WarmStarted.__annotations__ if key in facts})
 
 
 def place(config: RunConfig) -> Path | None:
