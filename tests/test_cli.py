@@ -1,13 +1,19 @@
 """The command line as a user meets it: what it prints, where, and its exit status."""
 
+import io
 import json
 import subprocess
 import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from subprocess import CompletedProcess
+from unittest import mock
 
 import pytest
 import yaml
 
 import rlkit
+from rlkit.cli import main
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.studies.file import load_one
@@ -15,9 +21,16 @@ from rlkit.studies.plan import make_plan
 from rlkit.studies.report import run_end
 
 
-def rlkit_command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rlkit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+def rlkit_command(*arguments: object) -> CompletedProcess[str]:
+    """The command's status and output, in this process, which saves its start and the import of torch."""
+    argv, shown = ["rlkit", *map(str, arguments)], warnings.formatwarning
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            with mock.patch("sys.argv", argv), pytest.raises(SystemExit) as ended:
+                main()
+        finally:
+            warnings.formatwarning = shown
+    return CompletedProcess(argv, int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
@@ -58,6 +71,13 @@ def test_bad_input_is_a_sentence_on_stderr_and_status_2(params, text, sentence):
     assert done.returncode == 2 and done.stdout == ""
     assert sentence in done.stderr and "Traceback" not in done.stderr
     assert done.stderr.startswith("Error: ") and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_module_is_the_command(params):
+    command = [sys.executable, "-m", "rlkit", "config", str(params("rollout: {m: 8}"))]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (2, "") and "Unknown key 'rollout.m'." in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_missing_file_is_said_with_the_nearest_name(params):

@@ -5,6 +5,7 @@ tests/test_studies.py covers how a study executes them. Every kernel is a real o
 """
 
 import base64
+import contextlib
 import json
 from pathlib import Path
 
@@ -29,7 +30,7 @@ DOMAINS = [
     {"kind": "lookup", "rows": 2, "digits": 1},
 ]
 SMALL = {  # a second a run; everything else is as the params file has it
-    "run.model.warm_start": {"kind": "fixed", "steps": 60, "batch_size": 64, "lr": 5e-3},
+    "run.model.warm_start": {"kind": "fixed", "steps": 20, "batch_size": 32, "lr": 5e-3},
     "run.data.train": DOMAINS[:1],
     "run.data.train_batch_size": 6,
     "run.rollout.n": 4,
@@ -103,10 +104,17 @@ def at_root(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory) -> Path:
+    """The executed notebook of the quickstart, beside its study."""
+    with contextlib.chdir(ROOT):
+        return run_study("quickstart", tmp_path_factory.mktemp("outputs"))
+
+
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_notebook_ends_with_figures_and_a_table(name, tmp_path):
-    executed = run_study(name, tmp_path)
-    folder = tmp_path / name
+def test_a_study_notebook_ends_with_figures_and_a_table(name, tmp_path, quickstart):
+    executed = quickstart if name == "quickstart" else run_study(name, tmp_path)
+    folder = executed.parent / name
     shown = outputs(executed)
     pictures = [base64.b64decode(data["image/png"]) for data in shown if "image/png" in data]
     saved = {path.stem for path in (folder / "figures").glob("*.pdf")}
@@ -158,9 +166,8 @@ def test_a_run_that_is_stopped_before_its_first_step_ends_its_notebook_well(
     assert "no step yet: the same command or cell begins it again" in capsys.readouterr().out
 
 
-def test_the_analysis_notebook_reads_any_study(tmp_path):
-    run_study("quickstart", tmp_path)
-    study = tmp_path / "quickstart"
+def test_the_analysis_notebook_reads_any_study(tmp_path, quickstart):
+    study = quickstart.parent / "quickstart"
     values = {"study": str(study), "law": "power", "bootstrap": 50}
     shown = outputs(execute("notebooks/analysis.ipynb", tmp_path / "analysis.ipynb", values))
     assert sum("image/png" in data for data in shown) >= 6

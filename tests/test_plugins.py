@@ -17,7 +17,7 @@ from rlkit.registry import PLUGINS, load_plugins
 SMALL = {
     "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},
     "data": {"train_batch_size": 2, "max_prompt_length": 24, "max_response_length": 4},
-    "rollout": {"n": 2}, "evaluation": {"size": 4, "n": 1}, "trainer": {"total_training_steps": 1},
+    "rollout": {"n": 2}, "evaluation": {"size": 4, "n": 1}, "reward": {"num_workers": 1}, "trainer": {"total_training_steps": 1},
 }  # fmt: skip
 
 
@@ -135,13 +135,8 @@ def test_a_plugin_may_bring_an_algorithm_and_an_environment(tmp_path, monkeypatc
         "algorithm.adv_estimator": "mine_of_a_plugin", "data.max_prompt_length": 800, "data.max_response_length": 60,
     }  # fmt: skip
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(override(SMALL, keys)))
-    command = [
-        sys.executable,
-        "-m",
-        "rlkit",
-        "run",
-        "params.yaml",
-    ]  # a process of its own: verl's registry is global
+    # A process of its own: verl's registry is global.
+    command = [sys.executable, "-m", "rlkit", "run", "params.yaml"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (samples,) = tmp_path.glob("outputs/plugins/runs/*/samples.jsonl")

@@ -22,13 +22,27 @@ HEAVY = (
 )
 
 
-def loaded_after(statement: str) -> set[str]:
-    """The heavy packages that a fresh interpreter has loaded after `statement`."""
-    code = f"import sys\n{statement}\nprint('LOADED', *(m for m in {HEAVY} if m in sys.modules))"
+LIGHT = (
+    "config", "results.store", "results.read", "studies.study", "studies.notebook", "studies.report", "figures", "cli",
+    "domains", "laws", "sizing.doctor",
+)  # fmt: skip
+HELP = """
+from typer.testing import CliRunner
+from rlkit.cli import app
+result = CliRunner().invoke(app, ["--help"])
+assert result.exit_code == 0 and "quickstart" in result.output, result.output
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """The heavy packages that an interpreter has loaded after each statement, one statement after the other."""
+    statements = ["import rlkit", HELP, *(f"import rlkit.{module}" for module in LIGHT)]
+    code = f"import sys\nfor text in {statements}:\n exec(text)\n print(*(m for m in {HEAVY} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    line = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
-    assert line, done.stderr
-    return set(line[-1].split()[1:])
+    assert done.returncode == 0, done.stderr
+    lines = [set(line.split()) for line in done.stdout.splitlines()]
+    return dict(zip(statements, lines, strict=True))
 
 
 def test_the_public_names_are_these():
@@ -66,28 +80,14 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = rlkit.trian
 
 
-def test_importing_rlkit_loads_nothing_heavy():
-    assert loaded_after("import rlkit") == set()
+def test_importing_rlkit_loads_nothing_heavy(loaded):
+    assert loaded["import rlkit"] == set()
 
 
-HELP = """
-from typer.testing import CliRunner
-from rlkit.cli import app
-result = CliRunner().invoke(app, ["--help"])
-assert result.exit_code == 0 and "quickstart" in result.output, result.output
-"""
-
-
-def test_help_loads_nothing_heavy():
-    assert loaded_after(HELP) == set()
-
-
-LIGHT = (
-    "config", "results.store", "results.read", "studies.study", "studies.notebook", "studies.report", "figures", "cli",
-    "domains", "laws", "sizing.doctor",
-)  # fmt: skip
+def test_help_loads_nothing_heavy(loaded):
+    assert loaded[HELP] == set()
 
 
 @pytest.mark.parametrize("module", LIGHT)
-def test_light_modules_import_no_torch(module):
-    assert loaded_after(f"import rlkit.{module}") & {"torch", "transformers", "verl", "vllm", "ray"} == set()
+def test_light_modules_import_no_torch(module, loaded):
+    assert loaded[f"import rlkit.{module}"] & {"torch", "transformers", "verl", "vllm", "ray"} == set()
