@@ -17,7 +17,8 @@ from rlkit.registry import PLUGINS, load_plugins
 SMALL = {
     "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},
     "data": {"train_batch_size": 2, "max_prompt_length": 24, "max_response_length": 4},
-    "rollout": {"n": 2}, "evaluation": {"size": 4, "n": 1}, "reward": {"num_workers": 1}, "trainer": {"total_training_steps": 1},
+    "rollout": {"n": 2}, "evaluation": {"size": 4, "n": 1}, "reward": {"num_workers": 1},
+    "trainer": {"total_training_steps": 1},
 }  # fmt: skip
 
 
