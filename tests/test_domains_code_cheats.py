@@ -39,9 +39,8 @@ TRUTHS = {
 }  # fmt: skip
 
 BODY = '["", {"passed": 2, "total": 2, "error": null, "fault": null, "insufficient": false}]'
-VERDICT = (
-    "".join(f"\\x{byte:02x}" for byte in len(BODY).to_bytes(8, "big")) + BODY
-)  # as the tests send theirs
+# As the tests send theirs.
+VERDICT = "".join(f"\\x{byte:02x}" for byte in len(BODY).to_bytes(8, "big")) + BODY
 EVERY = ["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__bool__"]
 FORMS = ["__sub__", "__rsub__", "__add__", "__radd__", "__abs__", "__mul__", "__truediv__", "__round__", "__neg__",
          "__pos__", "__iter__", "__getitem__"]  # fmt: skip

@@ -227,9 +227,8 @@ def test_a_variant_has_one_colour_in_the_order_of_the_file_and_a_size_one_marker
         variant, model = cell.split(", ")
         assert style["color"] == by_variant[variant]["color"]
         assert all(style[key] == by_model[model][key] for key in ("marker", "linestyle"))
-    part = table[table["model.path"] == "ladder-30k"].query(
-        "variant != 'GRPO'"
-    )  # those left keep their colours
+    # Those left keep their colours.
+    part = table[table["model.path"] == "ladder-30k"].query("variant != 'GRPO'")
     assert figures.looks(part, "variant") == {name: by_variant[name] for name in ("REINFORCE++", "Dr. GRPO")}
     other = table.assign(cell=table["variant"] + ", n=" + (table["model.path"].str.len()).astype(str))
     alone = figures.looks(other.assign(**{"model.path": "one", "parameters_non_embedding": 1}), "cell")

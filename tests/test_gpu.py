@@ -27,9 +27,8 @@ from rlkit.training.forward import CapturedPasses, Rows, text_batch, token_logpr
 from rlkit.training.optimizer import Stepper
 
 pytestmark = pytest.mark.gpu
-LETTERS = (
-    Path(__file__).parent / "benchmarks" / "gpu_systems.py"
-)  # a reward that varies within groups of random text
+# A reward that varies within groups of random text.
+LETTERS = Path(__file__).parent / "benchmarks" / "gpu_systems.py"
 
 
 def config(**changes) -> RunConfig:
@@ -56,9 +55,8 @@ def test_captured_decoding_draws_what_the_step_by_step_sampler_draws():
             captured.sample(prompts, 20, **options), plain.sample(prompts, 20, **options), strict=True
         ):
             same = np.mean([x.ids.tolist() == y.ids.tolist() for x, y in zip(a, b, strict=True)])
-            assert (
-                same > 0.9
-            )  # another batch size is another kernel: a draw at the very border may fall over it
+            # Another batch size is another kernel: a draw at the very border may fall over it.
+            assert same > 0.9
             for x, y in zip(a, b, strict=True):
                 n = min(len(x.ids), len(y.ids))
                 if x.ids.tolist() == y.ids.tolist():
@@ -257,9 +255,8 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(tmp_path):
 
     c = config()
     whole = train(c, root=tmp_path / "whole", progress=False)
-    with TrainingRun.open(
-        c, tmp_path / "cut", progress=False
-    ) as session:  # killed after the checkpoint of step 3
+    # Killed after the checkpoint of step 3.
+    with TrainingRun.open(c, tmp_path / "cut", progress=False) as session:
         session.evaluate()
         for _ in range(4):
             rl_step(session)

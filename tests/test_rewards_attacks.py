@@ -108,6 +108,5 @@ def test_the_scorers_of_reasoning_gym_that_evaluate_are_all_attacked():
         scoring = text.partition("def score_answer")[2].partition("\nclass ")[0]
         if "eval(" in scoring.replace('eval(entry["answer"])', "") or "parse_expr(" in scoring:
             found.add(path.stem)
-    assert found - {"bitwise_arithmetic", "propositional_logic"} <= set(
-        GYM
-    )  # evaluate only what the item holds
+    # Evaluate only what the item holds.
+    assert found - {"bitwise_arithmetic", "propositional_logic"} <= set(GYM)

@@ -58,7 +58,6 @@ def test_no_response_makes_an_error_or_kills_a_worker_and_many_are_graded_in_hal
     found = graded(source, count, seed=int(count > 60))
     forbidden = {"killed", "exception"} if count > 60 else {"killed"}
     assert [(text[:200], r) for text, r, _ in found if r.error or forbidden & set(r.parts)] == []
-    if count > 60 and not source.startswith(
-        ("codegen", "simulation__crux", "reasoning_gym")
-    ):  # not in a sandbox
+    # Not in a sandbox.
+    if count > 60 and not source.startswith(("codegen", "simulation__crux", "reasoning_gym")):
         assert [(text[:200], s) for text, _, s in found if s > 0.5] == []

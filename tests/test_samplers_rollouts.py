@@ -66,9 +66,8 @@ def ladder():
 def test_a_task_that_stands_twice_in_a_batch_is_answered_twice():
     policy = ladder()
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
-    one, other = (
-        Task.ask("arithmetic", text, "12") for text in ("3 + 9", "4 + 8")
-    )  # as a user's source may keep them
+    # As a user's source may keep them.
+    one, other = (Task.ask("arithmetic", text, "12") for text in ("3 + 9", "4 + 8"))
     tasks, limits = [one, other, one], Limits(12)
     rollouts = sample(tasks, sampler, policy, n=2, seed=0, limits=limits, prompt_limit=64)
     assert [r.task for r in rollouts] == [task for task in tasks for _ in range(2)]

@@ -191,7 +191,5 @@ def test_a_seed_is_that_of_either_of_vllms_model_runners():
     np.random.set_state(states[1])
     first, again, other = drawn(2**62 + 5), drawn(2**62 + 5), drawn(6)
     assert first == again and not set(first) & set(other)
-    assert expected == (
-        float(torch.rand(())),
-        float(np.random.rand()),
-    )  # the trainer's own randomness goes on
+    # The trainer's own randomness goes on.
+    assert expected == (float(torch.rand(())), float(np.random.rand()))

@@ -178,9 +178,8 @@ def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch
     run = sampler.decoder.run
     monkeypatch.setattr(sampler.decoder, "run", lambda *a: (steps.append(1), run(*a))[1])
     samples = sampler.sample(tiny.prompts(2), 3, seed=0, max_tokens=40)
-    assert [len(s.ids) for group in samples for s in group] == [1] * 6 and len(
-        steps
-    ) == 1 + 4  # prompts, and a look
+    # Prompts, and a look.
+    assert [len(s.ids) for group in samples for s in group] == [1] * 6 and len(steps) == 1 + 4
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -192,11 +191,8 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     model = tiny.model()
     dynamic, fixed = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
     fixed.fixed = True
-    for seed, count, n, tokens in (
-        (1, 5, 6, 12),
-        (2, 2, 3, 5),
-        (3, 7, 6, 20),
-    ):  # smaller, then larger buffers
+    # Smaller, then larger buffers.
+    for seed, count, n, tokens in ((1, 5, 6, 12), (2, 2, 3, 5), (3, 7, 6, 20)):
         options: dict[str, Any] = dict(seed=seed, max_tokens=tokens, temperature=temperature)
         prompts = tiny.prompts(count, seed=seed)
         pairs = zip(dynamic.sample(prompts, n, **options), fixed.sample(prompts, n, **options), strict=True)

@@ -92,8 +92,7 @@ def test_an_update_by_captured_passes_is_the_update(monkeypatch, changes):
         assert passes.captures == use
     (plain, flops, weights), (padded, counted, same) = results
     assert padded == pytest.approx(plain, rel=1e-6, abs=1e-9)
-    assert (
-        counted == flops or "actor__micro_batch_tokens" in changes
-    )  # there prompts meet fewer of their samples
+    # There prompts meet fewer of their samples.
+    assert counted == flops or "actor__micro_batch_tokens" in changes
     for a, b in zip(weights, same, strict=True):
         torch.testing.assert_close(b, a, atol=1e-10, rtol=1e-8)

@@ -24,9 +24,8 @@ from rlkit.samplers.torch import TorchSampler
 from rlkit.training import update
 from rlkit.training.update import Critic
 
-LETTERS = (
-    Path(__file__).parent / "benchmarks" / "gpu_systems.py"
-)  # a reward that varies within groups of random text
+# A reward that varies within groups of random text.
+LETTERS = Path(__file__).parent / "benchmarks" / "gpu_systems.py"
 
 
 def config(**rollout) -> RunConfig:
@@ -103,9 +102,8 @@ def test_vllm_gets_what_it_can_use_and_a_card_that_is_too_small_is_said(card):
     assert filled["gpu_memory_utilization"] * 80 == pytest.approx(0.92 * 60)  # vLLM refuses more than is free
     assert filled["kv_cache_memory_bytes"] == pytest.approx(0.92 * 60 * GIB - beside)
     moments = vllm.memory_options(beside, sequence, rows=10**5, later=12 * GIB)
-    assert moments["gpu_memory_utilization"] * 80 == pytest.approx(
-        0.92 * (60 - 12)
-    )  # they come with the first step
+    # They come with the first step.
+    assert moments["gpu_memory_utilization"] * 80 == pytest.approx(0.92 * (60 - 12))
     with pytest.raises(
         UserError, match=r"needs 67.0 GiB .* 60.0 of 80.0 GiB are free .5.0 held .* 0.0 more, about 15.0"
     ):

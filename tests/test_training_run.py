@@ -50,9 +50,8 @@ def test_sampler_and_trainer_agree_better_in_float16_than_in_bfloat16(tmp_path):
 
 def test_collections_of_garbage_leave_what_was_there_before_the_steps_alone(tmp_path):
     with TrainingRun.open(config(), tmp_path, progress=False):
-        assert (
-            gc.get_freeze_count() > 100_000
-        )  # torch and its like, which a full collection looks through otherwise
+        # Torch and its like, which a full collection looks through otherwise.
+        assert gc.get_freeze_count() > 100_000
     assert gc.get_freeze_count() < 1000
 
 
@@ -182,9 +181,8 @@ def test_before_the_first_step_a_signal_ends_the_run_at_once(tmp_path, monkeypat
     assert run.status == "stopped" and run.summary == {"steps": 0}
     info = json.loads((run.folder / "run.json").read_text())
     assert info["status"] == "stopped" and info["reason"] is None
-    assert (
-        rlkit.train(config(), root=tmp_path, progress=False).status == "finished"
-    )  # nothing stands in the way
+    # Nothing stands in the way.
+    assert rlkit.train(config(), root=tmp_path, progress=False).status == "finished"
 
 
 def test_a_signal_while_the_run_is_opened_stops_it_too(tmp_path, monkeypatch):

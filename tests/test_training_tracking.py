@@ -75,11 +75,12 @@ def run_without(folder: Path, **env: str) -> float:
     "env",
     [
         pytest.param({}, id="no key"),
+        # Half a minute, after which W&B gives up.
         pytest.param(
             {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"},
             id="no network",
             marks=pytest.mark.slow,
-        ),  # half a minute, after which W&B gives up
+        ),
     ],
 )
 def test_without_a_key_or_a_network_it_is_offline_and_asks_nothing(tmp_path, env):

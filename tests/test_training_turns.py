@@ -83,6 +83,5 @@ def test_a_run_credits_turns_and_counts_them(tmp_path):
     assert run.status == "finished"
     assert last["training/turns"] == last["training/environment_steps"] >= 12
     assert last["environment/turns/max"] >= 2 and last["environment/truncated"] == 1.0
-    assert np.isfinite(
-        last["actor/grad_norm"]
-    )  # 0 where all earn the same: a random model's actions are invalid
+    # 0 where all earn the same: a random model's actions are invalid.
+    assert np.isfinite(last["actor/grad_norm"])

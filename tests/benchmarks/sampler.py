@@ -43,9 +43,8 @@ def systems(size: str, setting: str, tokens: int) -> dict:
     prompts = [np.array(ids) for ids in policy.encode_all([t.prompt for t in tasks])]
     stops = list(range(0, len(policy.tokenizer), 10)) if setting == "stops" else []
     sampler = TorchSampler(policy.model, stops, policy.pad_id)
-    ids, mask = (
-        x.flip(1) for x in pad_right([p[::-1].copy() for p in prompts], policy.pad_id)
-    )  # on the left
+    # On the left.
+    ids, mask = (x.flip(1) for x in pad_right([p[::-1].copy() for p in prompts], policy.pad_id))
 
     def ours(seed: int) -> int:
         groups = sampler.sample(prompts, SAMPLES, seed=seed, max_tokens=tokens)
