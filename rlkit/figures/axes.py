@@ -108,9 +108,8 @@ def name_rows(ax: "Axes", names: Sequence[str]) -> None:
     """A row for each name, the first at the top. One longer than half the figure is wrapped, in rows as much higher."""
     fig: Any = ax.get_figure()
     width, height = fig.get_size_inches()
-    shown = [
-        textwrap.fill(name, int(width / 2 * 19), break_long_words=False) for name in names
-    ]  # an inch holds 19
+    # An inch holds 19.
+    shown = [textwrap.fill(name, int(width / 2 * 19), break_long_words=False) for name in names]
     lines = max(name.count("\n") for name in shown)
     fig.set_size_inches(width, height + 0.14 * lines * len(names))
     ax.set_yticks(range(len(names)), shown, linespacing=0.95)

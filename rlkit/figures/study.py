@@ -163,9 +163,8 @@ def tables(study: StudyData) -> dict[str, str]:
         apart = differences(study.evals)
         both = {"over problems": ("low", "high"), "over seeds too": ("low_seeds", "high_seeds")}
         wide = apart.assign(**dict.fromkeys(both, apart["difference"]))
-        wide["over seeds too"] = wide["over seeds too"].where(
-            wide["low_seeds"].notna()
-        )  # one says nothing of others
+        # One says nothing of others.
+        wide["over seeds too"] = wide["over seeds too"].where(wide["low_seeds"].notna())
         note = r"Final pass@1 less the baseline's, with 95 \% intervals."
         found["differences"] = _with_intervals(wide, ["cell", "baseline", "problems", "seeds"], both, note)
     return found
@@ -210,10 +209,8 @@ def render(
     target = Path(out) if out else study.folder / "figures"
     files, missing, environments = list[Path](), dict[str, str](), list[str]()
     _check(venue, *only)
-    _ = (
-        study.change,
-        study.fit if law else None,
-    )  # a study without results, or a law by a wrong name, ends here
+    # A study without results, or a law by a wrong name, ends here.
+    _ = (study.change, study.fit if law else None)
     for name, drawing in draw(study, venue, only):
         if isinstance(drawing, UserError):
             missing[name] = str(drawing)

@@ -118,9 +118,8 @@ def _of_sizes(sizes: Sequence[float]) -> list[dict[str, Any]]:
     places, found = [], []
     for size in sizes:
         place = min(range(len(steps)), key=lambda i: abs(math.log(steps[i][1] / max(size, 1))))
-        colour = to_hex(
-            colormaps["plasma"](0.78 * (1 - steps[place][0]))
-        )  # its palest fifth fades on white paper
+        # Its palest fifth fades on white paper.
+        colour = to_hex(colormaps["plasma"](0.78 * (1 - steps[place][0])))
         marker = MARKERS[(place + places.count(place)) % len(MARKERS)]
         found.append({"color": colour, "marker": marker, "linestyle": "-"})
         places.append(place)

@@ -87,9 +87,8 @@ def compare(
     rows, failed = [], {}
     for name, form in forms.items():
         columns = x
-        if isinstance(
-            x, Mapping
-        ):  # the entries that the law has; a single one serves every law of one column
+        # The entries that the law has; a single one serves every law of one column.
+        if isinstance(x, Mapping):
             own = {c: column for c, column in x.items() if c in form.columns}
             columns = own or (next(iter(x.values())) if len(x) == len(form.columns) == 1 else own)
         try:

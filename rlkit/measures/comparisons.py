@@ -80,9 +80,8 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     last = graded_ends(evals)["after"]
     cells = dict(list(last.groupby("cell")))
     known = last.groupby("cell")["factors"].first() if "factors" in last else pd.Series(dtype=object)
-    factors = {
-        name: json.loads(known.get(name) or "{}") for name in cells
-    }  # by key, its value and the baseline's
+    # By key, its value and the baseline's.
+    factors = {name: json.loads(known.get(name) or "{}") for name in cells}
     compared = [k for k, (_, base) in next(iter(factors.values()), {}).items() if base is not None]
     if not compared:
         told = "add some, or name one of model.path under baselines"

@@ -81,9 +81,8 @@ class RunStore:
 
     def _begin(self, config: RunConfig) -> None:
         for path in (self.folder / name for name in LOGS):
-            if (
-                path.exists() and path.stat().st_size
-            ):  # end a line that a crash cut: the next one stands alone
+            # End a line that a crash cut: the next one stands alone.
+            if path.exists() and path.stat().st_size:
                 with open(path, "rb+") as file:
                     file.seek(-1, os.SEEK_END)
                     file.write(b"\n" if file.read(1) != b"\n" else b"")

@@ -157,9 +157,8 @@ class Router(AbstractContextManager["Router"]):
                 batch = batch[held:] + batch[:held]
                 deaths = 1 if held else deaths + 1
                 late = isinstance(error, TimeoutError)
-                if (
-                    late or deaths == 2
-                ):  # the machine may have ended the first; the second time it was the answer
+                # The machine may have ended the first; the second time it was the answer.
+                if late or deaths == 2:
                     reward = Reward.of(False, killed="deadline" if late else "death")
                     if self.config.custom_reward_function is not None and not late:
                         reward = Reward.failed("The grading process died while it held this answer, twice.")

@@ -193,11 +193,8 @@ class GrowingCache(Sequences):
         """Drop the rows that have stopped, and the prompts that nobody has left, where many have."""
         if left >= COMPACT_BELOW * self.rows:
             return
-        keep, t, self.rows = (
-            self.running.nonzero()[:, 0],
-            int(self.step) - 1,
-            left,
-        )  # the last token is not kept yet
+        # The last token is not kept yet.
+        keep, t, self.rows = (self.running.nonzero()[:, 0], int(self.step) - 1, left)
         self.owner, self.running, self.token = self.owner[keep], self.running[keep], self.token[keep]
         self.prompt_lengths = self.prompt_lengths[keep]
         used, self.index = self.index[keep].unique(return_inverse=True)

@@ -95,9 +95,8 @@ class TorchSampler:
             on_finished(list(zip(places[which].tolist(), ids, strict=True)))
 
         drawn = self.draw(prefix, index, uniform, settings, on_finished and ended)
-        ids, logprobs, lengths = (
-            x.to("cpu", copy=True).numpy() for x in drawn
-        )  # fixed buffers are filled again
+        # Fixed buffers are filled again.
+        ids, logprobs, lengths = (x.to("cpu", copy=True).numpy() for x in drawn)
         require_numbers(logprobs)
         stopped = np.isin(np.take_along_axis(ids, lengths[:, None] - 1, 1)[:, 0], self.stop_ids)
         return {

@@ -43,9 +43,8 @@ class Job:
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open(
-            "wb"
-        ) as output:  # a new session: Ctrl-C reaches this process alone, which ends the others
+        # A new session: Ctrl-C reaches this process alone, which ends the others.
+        with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 env={**os.environ, **environment}, start_new_session=True,
