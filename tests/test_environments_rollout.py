@@ -1,12 +1,15 @@
 """Multi-turn rollouts: ids are only appended, and they are the chat template's own rendering."""
 
+import threading
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 from rlkit.agents import ExpertAgent, run_episodes
 from rlkit.agents.trainer import encode
 from rlkit.config import Model
-from rlkit.environments import Transition, environments
+from rlkit.environments import ActionResult, BaseEnvironment, Transition, environments
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.rollout import (
     ChatTokens,
@@ -150,6 +153,33 @@ def test_a_failing_environment_is_an_error_and_never_a_zero(policy, monkeypatch)
     assert "ZeroDivisionError: division by zero (test_environments_rollout.py, line " in str(r.reward.error)
     with pytest.raises(UserError, match="ZeroDivisionError"):
         episode.episode.trajectory()
+
+
+class Meeting(BaseEnvironment):
+    """A slow world: a step waits until another episode's step is under way, too, and the last one ends."""
+
+    slow = True
+    together: ClassVar[threading.Barrier] = threading.Barrier(4, timeout=20)
+
+    def get_valid_actions(self) -> list[str]:
+        return ["wait"]
+
+    def reset(self, problem):
+        self.number = problem
+
+    def step(self, action, params=None) -> ActionResult:
+        self.together.wait()
+        return ActionResult(f"met {self.number}", float(self.number), params == "3", {"success": True})
+
+
+def test_slow_environments_step_side_by_side_and_their_results_keep_their_order(policy):
+    env = Meeting()
+    tasks = [environment_task(env, {"problem": number}) for number in range(4)]
+    script = Script(policy, "wait 1", "wait 2", "wait 3")
+    played = play_episodes(tasks, script, policy, GENEROUS, environment=env)
+    assert [e.episode.error for e in played] == [None] * 4 and len(script.calls) == 3
+    assert [[t.reward for t in e.episode.transitions] for e in played] == [[float(k)] * 3 for k in range(4)]
+    assert [e.episode.observation for e in played] == [f"met {k}" for k in range(4)]
 
 
 def test_demonstrations_are_encoded_as_a_rollout_of_the_same_texts(policy):

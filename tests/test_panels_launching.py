@@ -17,6 +17,7 @@ import pytest
 import rlkit
 from rlkit.errors import UserError
 from rlkit.panels.launching import RunFailed, attach, launch
+from rlkit.panels.watching import RunView
 from rlkit.results.progress import process_of, run_state
 from rlkit.results.store import RunStore, announce, read_json, read_jsonl
 from rlkit.studies.notebook import execute
@@ -189,6 +190,24 @@ def test_a_run_on_another_machine_is_not_stopped_from_here(tmp_path, config, mon
     for name in ("metrics.jsonl", "run.json"):
         os.utime(store.folder / name, (old, old))
     assert attach(store.folder).status == "lost"
+
+
+def test_what_a_button_of_a_watched_run_cannot_do_is_said_beside_it_and_stays(tmp_path, config):
+    with RunStore.open(config, tmp_path) as store:
+        store.log(0, {"eval/pass@1": 0.25})
+        store.update(process={**store.info["process"], "host": "elsewhere"})
+    view = RunView(attach(store.folder), every=2.0)
+    view.stop.click()
+    view.refresh()
+    assert "on the machine elsewhere: stop it there" in view.message.value
+    assert "running" in view.text.value and not view.stop.disabled
+    store.update(process=None, status="stopped")
+    view.refresh()
+    assert view.message.value == "" and not view.resume.disabled
+    (store.folder / "config.yaml").write_text("study: [1]")
+    view.resume.click()
+    view.refresh()
+    assert "study" in view.message.value and "stopped" in view.text.value
 
 
 def test_the_state_of_a_run_tells_pace_and_progress(tmp_path, config):

@@ -158,17 +158,17 @@ jobs = pathlib.Path(__file__).with_name("jobs")
 number = len(list(jobs.iterdir())) + 1
 print(f"{{number}};cluster", flush=True)
 if number == 1 and os.path.exists("fail"):
-    (jobs / "1").write_text("NODE_FAIL")
+    (jobs / options["job-name"]).write_text("NODE_FAIL")
     sys.exit(1)
 exports = dict(word.split("=") for word in options["export"].split(",") if "=" in word)
 with open(options["output"], "wb") as log:
     ended = subprocess.run(options["wrap"], shell=True, stdout=log, stderr=log, env=os.environ | exports)
-(jobs / str(number)).write_text("FAILED" if ended.returncode else "COMPLETED")
+(jobs / options["job-name"]).write_text("FAILED" if ended.returncode else "COMPLETED")
 sys.exit(ended.returncode)
 """
 SQUEUE = """#!/bin/sh
-for number; do :; done
-cat "$(dirname "$0")/jobs/$number"
+for last; do :; done
+cat "$(dirname "$0")/jobs/${last#--name=}"
 """
 
 
@@ -205,6 +205,23 @@ def test_what_slurm_refuses_is_its_own_sentence(slurm, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="there is no sbatch here"):
         make_executor("slurm", 1, 1, {})
+
+
+def test_a_job_whose_number_is_not_known_yet_is_cancelled(slurm, tmp_path):
+    """sbatch keeps what it prints of a queued job until that has ended; a name of its own finds the job."""
+    queue = 'echo "$@" > submitted; touch queued; while [ -e queued ]; do sleep 0.05; done; exit 1'
+    cancel = 'grep -q -e "--job-name=${1#--name=} " submitted && rm queued'
+    for name, text in (("sbatch", queue), ("scancel", cancel)):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    executor = make_executor("slurm", 2, 2, {"job_name": "mine"})
+    job = executor.start(["true"], tmp_path / "a.log")
+    while not Path("queued").exists():
+        time.sleep(0.05)
+    assert job is not None
+    job.interrupt()
+    job.wait()
+    assert not Path("queued").exists() and "--job-name=mine-" in Path("submitted").read_text()
 
 
 @pytest.mark.parametrize(

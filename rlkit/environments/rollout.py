@@ -1,6 +1,7 @@
 """Many episodes of a language model at once: a turn is one call of the sampler for all that still live."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from rlkit.seeds import derive, generator
 from rlkit.types import Message, Rollout, Sample, Sampler, Task
 
 MARK = "rlkit"  # stands for the assistant's words when the template is asked what follows them
+THREADS = 32  # in which slow environments step side by side
 ATTEMPTS = 200  # draws until a problem of the train split comes, which four of five are
 
 
@@ -108,17 +110,20 @@ class SampledEpisode:
         """All ids so far."""
         return np.concatenate([self.prompt_ids, *(ids for ids, _ in self.pieces)])
 
-    def advance(self, sample: Sample, chat: ChatTokens, limits: Limits) -> None:
-        """Take one turn: append the sampled ids, act, and append the observation if another turn follows."""
-        episode, room = self.episode, limits.max_response_length - self.length
+    def take(self, sample: Sample, chat: ChatTokens, limits: Limits) -> str:
+        """Append a turn's sampled ids; their text."""
+        room = limits.max_response_length - self.length
         ids, logprobs = sample.ids[:room], sample.logprobs[:room]
         self.pieces.append((ids, logprobs))
-        episode.say(chat.decode(ids))
-        episode.confidence = float(np.exp(logprobs.sum()))
-        if episode.finish is None:
-            follow = chat.follow(episode.observation, int(ids[-1]))
+        self.episode.confidence = float(np.exp(logprobs.sum()))
+        return chat.decode(ids)
+
+    def observe(self, chat: ChatTokens, limits: Limits) -> None:
+        """Append the observation if another turn follows."""
+        if self.episode.finish is None:
+            follow = chat.follow(self.episode.observation, int(self.pieces[-1][0][-1]))
             if self.length + len(follow) >= limits.max_response_length:
-                episode.finish = "length"  # before the observation: an episode ends on a token of the policy
+                self.episode.finish = "length"  # before the observation: an episode ends on a token of the policy
             else:
                 self.pieces.append((follow, None))
 
@@ -208,10 +213,26 @@ def play_episodes(
             samples = [sample for group in groups for sample in group]
         else:
             samples = [group[0] for group in sampler.sample([e.context for e in live], 1, **options)]
-        for episode, sample in zip(live, samples, strict=True):
-            episode.advance(sample, chat, limits)
+        step_together(
+            (e.episode, e.take(sample, chat, limits)) for e, sample in zip(live, samples, strict=True)
+        )
+        for e in live:
+            e.observe(chat, limits)
         turn += 1
     return episodes
+
+
+def step_together(answers: Iterable[tuple[Episode, str]]) -> None:
+    """Let each episode take the step that its answer names, slow environments side by side in threads."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        steps = []
+        for episode, text in answers:
+            if episode.environment.slow:
+                steps.append(pool.submit(episode.say, text))
+            else:
+                episode.say(text)
+    for step in steps:
+        step.result()
 
 
 def rollout(

@@ -2,7 +2,8 @@
 
 import html
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +66,14 @@ class Panel:
         self._live = Live(self.refresh, self.say)
         self.changed, self.cost, self.message = w.HTML(), w.HTML(), w.HTML()
         self.changed.add_class("rlkit-changed")
-        act = self._reporting
-        self.launch = button("Launch", "play", act(lambda: repr(ablation.launch())), "or continue", "primary")
-        self.stop = button("Stop", "stop", act(self._stop), "at its next step border")
-        self.reset = button("Reset", "undo", self._reset, "to the base")
         self.path = w.Text(f"params/{ablation.study}.yaml", layout=w.Layout(width="18em"))
-        self.save = button("Save as params", "save", act(lambda: f"wrote {ablation.save(self.path.value)}"))
         self.variant = w.Text(placeholder="name of the variant", layout=w.Layout(width="12em"))
-        self.add = button(
-            "Add to study", "plus", act(lambda: ablation.add_to_study(self.variant.value or "ablation"))
-        )
+        made = partial(button, say=self.say)
+        self.launch = made("Launch", "play", self._launch, "or continue", "primary")
+        self.stop = made("Stop", "stop", self._stop, "at its next step border")
+        self.reset = made("Reset", "undo", self._reset, "to the base")
+        self.save = made("Save as params", "save", lambda: f"wrote {ablation.save(self.path.value)}")
+        self.add = made("Add to study", "plus", lambda: ablation.add_to_study(self.variant.value or "ablation"))
         for widget in self.widgets.values():
             widget.observe(self._change, "value")
         self.box = w.VBox([
@@ -160,23 +159,17 @@ class Panel:
         same = isinstance(base, int | float) and math.isclose(widget.value, base)  # a browser adds steps up
         return base if same else float(f"{widget.value:.3g}")
 
-    def _reporting(self, action: Callable[[], str]) -> Callable[[], None]:
-        """A button's action whose sentence, or error, appears in the panel."""
-
-        def clicked() -> None:
-            try:
-                self.say(action())
-            except UserError as problem:
-                self.say(str(problem))
-            self._live.follow()
-
-        return clicked
+    def _launch(self) -> str:
+        run = self.ablation.launch()
+        self._live.follow()
+        return repr(run)
 
     def _stop(self) -> str:
         current = in_words(self.ablation.differences())
         active = [f for f in self.ablation.beside().get(current, ()) if run_state(f).active]
         for folder in active:
             attach(folder).stop(wait=False)
+        self._live.follow()
         names = ", ".join(folder.name for folder in active)
         return (
             f"{names} ends at its next step border" if names else "No run of this configuration is trained."

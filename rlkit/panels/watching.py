@@ -86,13 +86,14 @@ class RunView:
         from IPython.display import DisplayHandle
 
         self.run, self._live = run, Live(self.refresh, self.say, every)
-        self._drawn: tuple[int | None, str] | None = None
+        self._drawn: tuple[int | None, str] = (None, "")
         self._controls, self._curves, self._samples = DisplayHandle(), DisplayHandle(), DisplayHandle()
         self.bar = ipywidgets.IntProgress(layout={"width": "12em"})
-        self.text = ipywidgets.HTML()
-        self.stop = button("Stop", "stop", self._stop, "at its next step border, with a checkpoint")
-        self.resume = button("Resume", "play", self._resume, "from the newest checkpoint")
-        self.box = ipywidgets.HBox([self.stop, self.resume, self.bar, self.text])
+        self.text, self.message = ipywidgets.HTML(), ipywidgets.HTML()
+        to_stop, to_resume = "at its next step border, with a checkpoint", "from the newest checkpoint"
+        self.stop = button("Stop", "stop", self._stop, to_stop, say=self.say)
+        self.resume = button("Resume", "play", self._resume, to_resume, say=self.say)
+        self.box = ipywidgets.HBox([self.stop, self.resume, self.bar, self.text, self.message])
         show(self.box, self._controls, self._curves, self._samples)
         self._live.begin()
 
@@ -105,7 +106,9 @@ class RunView:
         self.bar.max, self.bar.value = state.total or 1, state.step or 0
         self.stop.disabled = not state.active
         self.resume.disabled = state.active or state.status == "finished"
-        self.say(sentence(state))
+        self.text.value = html.escape(sentence(state))
+        if state.status != self._drawn[1]:
+            self.say("")
         if (state.step, state.status) != self._drawn:
             self._drawn = state.step, state.status
             with suppress(UserError):  # nothing is logged yet
@@ -116,8 +119,8 @@ class RunView:
         return state.active
 
     def say(self, line: str) -> None:
-        """A line beside the bar."""
-        self.text.value = html.escape(line)
+        """A line beside the bar, until the run's status changes."""
+        self.message.value = html.escape(line)
 
     def _draw(self) -> None:
         import pandas as pd
@@ -135,14 +138,12 @@ class RunView:
             )
             self._samples.update(shown.set_caption(f"samples of step {step}"))
 
-    def _stop(self) -> None:
-        self.stop.disabled = True
-        self.say("stopping at the next step border …")
+    def _stop(self) -> str:
         self.run.stop(wait=False)
         self._live.follow()
+        return "stopping at the next step border …"
 
     def _resume(self) -> None:
-        self.resume.disabled = True
         self.run.resume()
         self._live.follow()
 
@@ -156,10 +157,20 @@ def show(box: Any, first: Any, *places: Any) -> None:
         place.display(Pretty(""))
 
 
-def button(text: str, icon: str, action: Callable[[], None], tooltip: str = "", style: str = "") -> Any:
-    """A button that calls `action` when it is clicked."""
+def button(
+    text: str, icon: str, action: Callable[[], str | None], tooltip: str = "", style: str = "", say: Any = print
+) -> Any:
+    """A button that calls `action` when it is clicked; `say` is told the sentence that comes back, or the UserError."""
     import ipywidgets
 
+    def clicked(_: Any) -> None:
+        try:
+            line = action()
+        except UserError as problem:
+            line = str(problem)
+        if line:
+            say(line)
+
     made = ipywidgets.Button(description=text, icon=icon, tooltip=tooltip, button_style=style)
-    made.on_click(lambda _: action())
+    made.on_click(clicked)
     return made

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import psutil
 from pydantic import Field
@@ -311,26 +312,28 @@ class SlurmExecutor:
         if not isinstance(cores := chosen["cpus-per-task"], int) or isinstance(cores, bool):
             raise UserError(f"--option cpus_per_task is {cores!r}: give a whole number of cores.")
         self.workers, self.threads = max(1, min(workers or MANY, runs)), cores
+        self._name = str(chosen.pop("job-name", "rlkit"))
         limits = ",".join(f"{key}={value}" for key, value in thread_limits(cores).items())
-        self._submit = ["sbatch", "--wait", "--parsable", f"--export=ALL,{limits}"]
+        self._submit = ["sbatch", "--wait", f"--export=ALL,{limits}"]
         self._submit += [f"--{key}" if value is True else f"--{key}={value}" for key, value in chosen.items()]
 
     def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
-        return SlurmJob([*self._submit, f"--output={log}", f"--wrap={shlex.join(command)}"], log)
+        return SlurmJob(self._submit, self._name, [f"--output={log}", f"--wrap={shlex.join(command)}"], log)
 
 
 class SlurmJob(Job):
-    """A submitted command; lost once its node failed, it was preempted or its time was over."""
+    """A submitted command; lost once its node failed, it was preempted or its time was over. It is known by a name of
+    its own: sbatch, which buffers what it prints, may tell its number only when the job has ended."""
 
-    def __init__(self, submit: Sequence[str], output: Path) -> None:
-        super().__init__(submit, output.with_suffix(".sbatch"), {})
-        self._output = output
+    def __init__(self, submit: Sequence[str], name: str, job: Sequence[str], output: Path) -> None:
+        self._name, self._output = f"{name}-{uuid4().hex[:12]}", output
+        super().__init__([*submit, f"--job-name={self._name}", *job], output.with_suffix(".sbatch"), {})
 
     def problem(self) -> str | None:
         if (refused := super().problem()) is None:
             self._output.unlink(missing_ok=True)
             return None
-        state = self._ask("squeue", "--noheader", "--states=all", "--format=%T", "--jobs")
+        state = self._ask("squeue", "--noheader", "--states=all", "--format=%T")
         self.lost = state.startswith(LOST)
         return f"lost ({state})" if self.lost else last_lines(self._output) or refused
 
@@ -342,8 +345,7 @@ class SlurmJob(Job):
 
     def _ask(self, *command: str) -> str:
         """What a command of Slurm prints of this job; nothing of one that was not submitted."""
-        number = self.log.read_text().partition(";")[0].strip()
-        return subprocess.run([*command, number], capture_output=True, text=True).stdout.strip()
+        return subprocess.run([*command, f"--name={self._name}"], capture_output=True, text=True).stdout.strip()
 
 
 Executor = LocalExecutor | RayExecutor | SlurmExecutor
