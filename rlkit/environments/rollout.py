@@ -123,7 +123,9 @@ class SampledEpisode:
         if self.episode.finish is None:
             follow = chat.follow(self.episode.observation, int(self.pieces[-1][0][-1]))
             if self.length + len(follow) >= limits.max_response_length:
-                self.episode.finish = "length"  # before the observation: an episode ends on a token of the policy
+                self.episode.finish = (
+                    "length"  # before the observation: an episode ends on a token of the policy
+                )
             else:
                 self.pieces.append((follow, None))
 

@@ -69,11 +69,14 @@ class Panel:
         self.path = w.Text(f"params/{ablation.study}.yaml", layout=w.Layout(width="18em"))
         self.variant = w.Text(placeholder="name of the variant", layout=w.Layout(width="12em"))
         made = partial(button, say=self.say)
-        self.launch = made("Launch", "play", self._launch, "or continue", "primary")
+        self.launch = made("Launch", "play", self._launch, "or continue")
+        self.launch.button_style = "primary"
         self.stop = made("Stop", "stop", self._stop, "at its next step border")
         self.reset = made("Reset", "undo", self._reset, "to the base")
         self.save = made("Save as params", "save", lambda: f"wrote {ablation.save(self.path.value)}")
-        self.add = made("Add to study", "plus", lambda: ablation.add_to_study(self.variant.value or "ablation"))
+        self.add = made(
+            "Add to study", "plus", lambda: ablation.add_to_study(self.variant.value or "ablation")
+        )
         for widget in self.widgets.values():
             widget.observe(self._change, "value")
         self.box = w.VBox([

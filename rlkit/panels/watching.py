@@ -158,7 +158,7 @@ def show(box: Any, first: Any, *places: Any) -> None:
 
 
 def button(
-    text: str, icon: str, action: Callable[[], str | None], tooltip: str = "", style: str = "", say: Any = print
+    text: str, icon: str, action: Callable[[], str | None], tooltip: str = "", say: Any = print
 ) -> Any:
     """A button that calls `action` when it is clicked; `say` is told the sentence that comes back, or the UserError."""
     import ipywidgets
@@ -171,6 +171,6 @@ def button(
         if line:
             say(line)
 
-    made = ipywidgets.Button(description=text, icon=icon, tooltip=tooltip, button_style=style)
+    made = ipywidgets.Button(description=text, icon=icon, tooltip=tooltip)
     made.on_click(clicked)
     return made

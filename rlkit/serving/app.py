@@ -34,13 +34,8 @@ TURN, LONG_TURN = 64, 512  # tokens of a turn of policies that do not say
 # Longer than clients and proxies keep an idle connection (httpx 5 s, nginx 60 s): a server that closes it first, at
 # the moment of the next request, resets that request.
 KEEP_ALIVE = 75
-FORMS = (
-    "body",
-    "query",
-    "str",
-    "constrained-str",
-    "dict[str,any]",
-)  # pydantic's names of what a value may be
+# pydantic's names of what a value may be
+FORMS = ("body", "query", "str", "constrained-str", "dict[str,any]")
 
 
 def create_app(

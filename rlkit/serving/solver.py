@@ -128,7 +128,7 @@ class Solver:
         domains: dict[str, BaseEnvironment],
         settings: Settings,
         metrics: Metrics,
-    ):
+    ) -> None:
         self.agent, self.domains, self.settings, self.metrics = agent, domains, settings, metrics
         self.stopping = False
         self._running: set[asyncio.Task[Solution]] = set()
@@ -186,16 +186,12 @@ class Solver:
             raise Refused(504, f"The episode took longer than {self.settings.timeout:g} s.") from None
         except asyncio.CancelledError:
             raise Refused(503, STOPPING, **{"Retry-After": "5"}) from None
-        solution = Solution(
-            solution=trajectory.solution,
-            success=trajectory.success,
-            total_reward=trajectory.total_reward,
-            actions=[
-                Action(action=t.text, reward=t.reward, valid=t.valid, observation=t.next_state)
-                for t in trajectory.transitions
-            ],
-            domain=request.domain,
-            seconds=time.perf_counter() - began,
-        )
+        actions = [
+            Action(action=t.text, reward=t.reward, valid=t.valid, observation=t.next_state)
+            for t in trajectory.transitions
+        ]
+        told = {name: trajectory[name] for name in ("solution", "success", "total_reward")}
+        seconds = time.perf_counter() - began
+        solution = Solution(**told, actions=actions, domain=request.domain, seconds=seconds)
         self.metrics.count(solution)
         return solution

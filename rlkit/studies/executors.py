@@ -345,7 +345,9 @@ class SlurmJob(Job):
 
     def _ask(self, *command: str) -> str:
         """What a command of Slurm prints of this job; nothing of one that was not submitted."""
-        return subprocess.run([*command, f"--name={self._name}"], capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            [*command, f"--name={self._name}"], capture_output=True, text=True
+        ).stdout.strip()
 
 
 Executor = LocalExecutor | RayExecutor | SlurmExecutor

@@ -42,10 +42,8 @@ def _optimizer(ours: str, theirs: str) -> dict[str, To | str]:
     }  # fmt: skip
 
 
-_ROWS, _IF_ENABLED = (
-    "rows are exported, in the order of the mixture",
-    "read where it is enabled, which is refused",
-)
+_ROWS = "rows are exported, in the order of the mixture"
+_IF_ENABLED = "read where it is enabled, which is refused"
 
 EXCEPTIONS: Mapping[str, To | str] = {
     "study": To(("trainer.project_name",), lambda study, _: f"rlkit-{study}"),

@@ -192,17 +192,10 @@ class Results:
 
     def summary(self) -> dict[str, Any]:
         """Of the run so far: steps, its first and its last evaluation, FLOPs and seconds."""
-        found = sorted(self.store.info.get("evaluations", {}).items(), key=lambda item: int(item[0])) or [
-            ("", None)
-        ]
-        total, seconds = self.ledger.total, self.ledger.seconds.get("step", 0.0)
-        return {
-            "steps": self.step,
-            "first": found[0][1],
-            "last": found[-1][1],
-            "flops": total,
-            "seconds": seconds,
-        }
+        found = self.store.info.get("evaluations", {})
+        first, last = (found[choice(found, key=int)] if found else None for choice in (min, max))
+        done = {"steps": self.step, "first": first, "last": last}
+        return done | {"flops": self.ledger.total, "seconds": self.ledger.seconds.get("step", 0.0)}
 
     def close(self) -> None:
         """Flush the tracker."""
