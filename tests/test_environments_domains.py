@@ -1,16 +1,19 @@
 """Business, creative writing and code: rewards come from the world, and each part can be recomputed."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
+from rlkit.agents.trainer import AgenticConfig
 from rlkit.environments import creative_writing as quality
 from rlkit.environments import environments
 from rlkit.environments.business import cvar
 from rlkit.environments.code_generation import FAMILIES, failures
 from rlkit.errors import UserError
+from rlkit.params import settings
 
 CASE = {
     "budget": 50,
@@ -198,3 +201,17 @@ def test_the_expert_succeeds_and_beats_chance(kind):
     expert, random = (run_episodes(agent, env, problems) for agent in (ExpertAgent(), RandomAgent()))
     assert all(e.success for e in expert)
     assert np.mean([e.total_reward for e in expert]) > np.mean([e.total_reward for e in random]) + 2
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path("params").glob("custom_domain*.yaml")), ids=lambda path: path.stem
+)
+def test_a_model_trained_by_a_params_file_has_room_for_what_the_expert_says(path):
+    chosen = settings(str(path), {})
+    env = environments.parse({"kind": chosen["kind"], **chosen["options"]})
+    training = AgenticConfig(**chosen["training"])
+    for episode in run_episodes(ExpertAgent(), env, env.problems("test", 20)):
+        said = [len(step.text.encode()) for step in episode.transitions]  # a ladder model's tokens are bytes
+        heard = sum(len(step.next_state.encode()) for step in episode.transitions)
+        assert episode.success and max(said) < training.max_turn_length
+        assert sum(said) + heard + 40 * len(said) < training.max_response_length

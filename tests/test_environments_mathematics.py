@@ -4,15 +4,8 @@ import pytest
 import sympy
 
 from rlkit.environments import environments
-from rlkit.environments.mathematics import (
-    Mathematics,
-    distance,
-    parse_equation,
-    parse_side,
-    render,
-    rewrite,
-    solve,
-)
+from rlkit.environments.equations import distance, parse_equation, parse_side, render, rewrite, solve
+from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 

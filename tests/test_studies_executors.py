@@ -207,13 +207,14 @@ def test_what_slurm_refuses_is_its_own_sentence(slurm, tmp_path, monkeypatch):
         make_executor("slurm", 1, 1, {})
 
 
-def test_a_job_whose_number_is_not_known_yet_is_cancelled(slurm, tmp_path):
+def test_a_job_whose_number_is_not_known_yet_is_cancelled(slurm, tmp_path, monkeypatch):
     """sbatch keeps what it prints of a queued job until that has ended; a name of its own finds the job."""
     queue = 'echo "$@" > submitted; touch queued; while [ -e queued ]; do sleep 0.05; done; exit 1'
     cancel = 'grep -q -e "--job-name=${1#--name=} " submitted && rm queued'
     for name, text in (("sbatch", queue), ("scancel", cancel)):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
     executor = make_executor("slurm", 2, 2, {"job_name": "mine"})
     job = executor.start(["true"], tmp_path / "a.log")
     while not Path("queued").exists():

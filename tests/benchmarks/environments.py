@@ -14,7 +14,8 @@ import time
 import sympy
 
 from rlkit.agents import ExpertAgent, NoisyAgent, run_episodes
-from rlkit.environments.mathematics import Mathematics, Side, distance, parse_equation, parse_side
+from rlkit.environments.equations import Side, distance, parse_equation, parse_side
+from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
 
