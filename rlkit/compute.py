@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from rlkit.config import LINEAR
+from rlkit.config import LINEAR, Positive
 from rlkit.errors import UserError
 
 PHASES = ("sft", "rollout", "old_log_prob", "ref", "critic", "update")
@@ -41,9 +41,6 @@ class Work:
             tokens, heads = tokens + inputs, heads + t
             pairs += inputs * s + inputs * (inputs + 1) / 2
         return cls(tokens, pairs, heads)
-
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))

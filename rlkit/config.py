@@ -695,21 +695,17 @@ class RunConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _names_of_plugins(cls, content: Any) -> Any:
-        """Their names are known before the sections that use them are read."""
-        files = content.get("plugins") if isinstance(content, Mapping) else None
+    def _plugins_and_start(cls, content: Any) -> Any:
+        """Names that plugins bring are known before the sections that use them are read; a warm start whose seed is
+        `run` has the run's."""
+        if not isinstance(content, Mapping):
+            return content
+        files, model = content.get("plugins"), content.get("model")
         if isinstance(files, list | tuple) and all(isinstance(file, str) for file in files):
             load_plugins(files)
-        return content
-
-    @model_validator(mode="before")
-    @classmethod
-    def _start_of_each_seed(cls, content: Any) -> Any:
-        model = content.get("model") if isinstance(content, Mapping) else None
         start = model.get("warm_start") if isinstance(model, Mapping) else None
         if isinstance(model, Mapping) and isinstance(start, Mapping) and start.get("seed") == "run":
-            start = {**start, "seed": content.get("seed", 0)}
-            return {**content, "model": {**model, "warm_start": start}}
+            return {**content, "model": {**model, "warm_start": {**start, "seed": content.get("seed", 0)}}}
         return content
 
     @model_validator(mode="after")

@@ -94,7 +94,7 @@ def right(name: str, answer: str) -> list:
     return [truth for truth, reward in zip(truths, rewards, strict=True) if reward.correct]
 
 
-@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SCORERS)
 def test_no_answer_is_right_for_two_truths(name, every):
     _, truths, text = SCORERS[name]

@@ -11,13 +11,12 @@ from scipy import stats
 
 from rlkit.errors import UserError
 from rlkit.laws import intervals, report, table
-from rlkit.laws.intervals import Draws
+from rlkit.laws.intervals import RESAMPLES, Draws
 from rlkit.laws.law import Law, Space, resolve
 from rlkit.laws.optimum import Optimum, search
 from rlkit.laws.solver import Loss, make_loss, to_space
 
 Band = Literal["confidence", "prediction"]
-RESAMPLES = 1000
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from rlkit.laws.solver import Loss, Problem, Solution, minimise
 from rlkit.laws.table import Table
 from rlkit.seeds import generator
 
+RESAMPLES = 1000  # of a bootstrap, where no number is asked for
 FAR = 30.0  # ln of the factor at which a parameter counts as having reached its bound
 WALK = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 200.0, np.inf)  # in standard errors
 

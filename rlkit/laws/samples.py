@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import pass_at_k, resample_sums
-from rlkit.laws.fitting import RESAMPLES, LawFit, fit
-from rlkit.laws.intervals import Draws
+from rlkit.laws.fitting import LawFit, fit
+from rlkit.laws.intervals import RESAMPLES, Draws
 from rlkit.laws.law import Law
 from rlkit.laws.solver import minimise, to_space
 from rlkit.laws.table import column
