@@ -334,11 +334,8 @@ def test_a_gymnasium_environment_acts_here():
 @pytest.mark.parametrize(
     ("spec", "moves", "success"),
     [
-        (
-            {"id": "CartPole-v1", "max_steps": 500},
-            ["action_0"] * 20,
-            False,
-        ),  # the pole falls, at a reward of 1
+        # The pole falls, at a reward of 1.
+        ({"id": "CartPole-v1", "max_steps": 500}, ["action_0"] * 20, False),
         ({"id": "CartPole-v1", "success_return": 5}, ["action_0"] * 20, True),
         ({"id": "CliffWalking-v1"}, ["up", *["right"] * 11, "down"], True),  # each step costs 1
         ({"id": "CliffWalking-v1", "success_return": -12}, ["up", *["right"] * 11, "down"], False),

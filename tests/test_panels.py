@@ -311,9 +311,8 @@ def test_a_budget_has_its_best_size_and_data(fit):
     found = Explorer(fit)
     best, p = found.optimum(1e20), found.values
     assert best["N"] * best["D"] * 6 == pytest.approx(1e20, rel=1e-6)
-    G = (p["alpha"] * p["A"] / (p["beta"] * p["B"])) ** (
-        1 / (p["alpha"] + p["beta"])
-    )  # Hoffmann et al., eq. 4
+    # Hoffmann et al., eq. 4.
+    G = (p["alpha"] * p["A"] / (p["beta"] * p["B"])) ** (1 / (p["alpha"] + p["beta"]))
     assert best["N"] == pytest.approx(G * (1e20 / 6) ** (p["beta"] / (p["alpha"] + p["beta"])), rel=1e-3)
     assert "FLOPs the best is N = " in found.words() and "[" in found.words()
     found.budget.value = 1e20

@@ -100,9 +100,8 @@ def test_metrics_evaluations_and_ledger_are_those_of_a_local_run(run, tmp_path):
     assert wide["eval/pass@1"].dropna().tolist() == [0.3, 0.6]
     assert wide["eval/pass@2"].dropna().tolist() == [0.4, 0.6]
     assert wide.loc[1, "train/accuracy"] == 3 / 8 and wide.loc[1, "group/zero_variance"] == 3 / 4
-    assert (
-        wide.loc[1, "critic/score/mean"] == 3 / 8
-    )  # of all answers, as locally; verl's counts what it trained on
+    # Of all answers, as locally; verl's counts what it trained on.
+    assert wide.loc[1, "critic/score/mean"] == 3 / 8
     assert wide.loc[2, "actor/pg_loss"] == 0.1 and wide.loc[2, "timing_s/step"] == 2.5
     assert not any(name.startswith("val-") for name in wide)
     sequences = [(10, 4)] * 8
