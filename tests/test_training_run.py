@@ -492,3 +492,14 @@ def test_a_run_that_keeps_no_best_checkpoint_takes_over_none(tmp_path):
     path = str(checkpoint.folder_of(first.folder / "checkpoints", 3))
     longer = rlkit.train(config(trainer__resume_from_path=path, **same), root=tmp_path, progress=False)
     assert longer.summary["steps"] == 6 and not (longer.folder / "best").exists()
+
+
+def test_the_best_checkpoint_of_a_step_that_is_done_again_has_the_new_weights(tmp_path):
+    with TrainingRun.open(config(trainer__keep_best="eval/pass@1"), tmp_path, progress=False) as run:
+        run.save(best=True)
+        weights = checkpoint.folder_of(run.store.folder / "best", 0) / "model" / "model.safetensors"
+        before = weights.read_bytes()
+        with torch.no_grad():
+            next(iter(run.learning.actor.trained.values())).add_(1.0)
+        run.save(best=True)
+        assert weights.read_bytes() != before

@@ -245,10 +245,11 @@ class TrainingRun:
         self.tracker.log(self.step, {k: v for k, v in self.metrics.items() if not math.isnan(v)})
 
     def save(self, best: bool = False) -> None:
-        """Write a checkpoint of this step, or into the folder of the run's `best` one, where no whole one is there."""
+        """Write a checkpoint of this step, where no whole one is there, or the run's `best` one."""
         kept = self.config.trainer.max_actor_ckpt_to_keep
         root, keep = (self.store.folder / BEST, 1) if best else (self.store.checkpoints, kept)
-        if checkpoint.problem(checkpoint.folder_of(root, self.step)):  # none, or one that was passed over
+        # The best one of a step that is done again, after a crash, is of other weights where bits differ.
+        if best or checkpoint.problem(checkpoint.folder_of(root, self.step)):
             checkpoint.save(root, self.step, lambda folder: checkpoint.write(self, folder), keep)
 
     def save_last_whole_step(self) -> None:

@@ -174,7 +174,7 @@ def measure(name: str, system: str, dry: bool = False) -> dict:
     if kind == "step":
         return step_rlkit(case, VARIANTS[system])
     if kind == "sync":
-        return syncs(case, system)
+        return syncs(case)
     return packed(case, int(system)) if kind == "pack" else decode(case, system)
 
 
