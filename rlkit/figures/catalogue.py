@@ -242,12 +242,10 @@ def told(study: "StudyData", found: dict[str, LawFit]) -> pd.DataFrame:
     first = next(iter(found.values()))
     held = _along(study, first.table.names[first.law.columns[0]]).query("held_out")
     last = held[held["step"] == held.groupby("run")["step"].transform("max")]
-    parts = [
-        summary.held_out_error(found[cell], part) for cell, part in last.groupby("cell") if cell in found
-    ]
+    cells = {str(cell): part for cell, part in last.groupby("cell")}
+    parts = [summary.held_out_error(found[cell], part) for cell, part in cells.items() if cell in found]
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    ends = table.columns.intersection(["low", "high"])
-    return table.assign(**table[ends].clip(0, 1))
+    return table.assign(**{end: table[end].clip(0, 1) for end in ("low", "high") if end in table})
 
 
 def _curves(x: str, metric: str = PASSED) -> "Callable[[StudyData, Axes], Drawing]":
