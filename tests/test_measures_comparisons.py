@@ -157,6 +157,9 @@ def test_differences_need_a_baseline_and_another_value():
         comparisons.differences(table.drop(columns="factors"))
     with pytest.raises(UserError, match="No cell was evaluated beside its baseline of variant"):
         comparisons.differences(table[table["variant"] == "PPO"])
+    by_hand = table[table["variant"] == "PPO"].assign(cell="by hand", variant=None, factors=None)
+    both = pd.concat([table, by_hand.assign(run="by hand, " + by_hand["run"])], ignore_index=True)
+    pd.testing.assert_frame_equal(comparisons.differences(both), comparisons.differences(table))
     turned = comparisons.differences(table.assign(factors=table["factors"].str.replace('"GRPO"]', '"PPO"]')))
     assert turned["difference"].item() == pytest.approx(-comparisons.differences(table)["difference"].item())
 

@@ -80,8 +80,8 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     last = graded_ends(evals)["after"]
     cells = dict(list(last.groupby("cell")))
     known = last.groupby("cell")["factors"].first() if "factors" in last else pd.Series(dtype=object)
-    # By key, its value and the baseline's.
-    factors = {name: json.loads(known.get(name) or "{}") for name in cells}
+    # By key, its value and the baseline's; a run made by hand has none.
+    factors = {name: json.loads(text) for name, text in known.dropna().items()}
     compared = [k for k, (_, base) in next(iter(factors.values()), {}).items() if base is not None]
     if not compared:
         told = "add some, or name one of model.path under baselines"
@@ -89,6 +89,8 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     at = {json.dumps({k: v for k, (v, _) in found.items()}): name for name, found in factors.items()}
     rows = []
     for key, name in itertools.product(compared, in_order(last, "cell")["cell"]):
+        if key not in factors.get(name, {}):
+            continue
         value, base = factors[name][key]
         beside = at.get(json.dumps({k: base if k == key else v for k, (v, _) in factors[name].items()}))
         if beside is None or value == base:
