@@ -202,6 +202,19 @@ ANSWERS = [
         r"5\text{ root}", r"5\text{ reciprocal}", r"5\text{ almost}", r"5\text{ isn't it}", r"5\text{ (6 too)}",
         r"5\text{ [6]}", r"5\text{ / 6}", "-x=5", r"\sqrt{x}=5", "n!=5"]), ("y", [], ["y'"]),
     ("y'", [], ["y", "y''"]), (r"3\times 10^8", ["3 x 10^8", "3x10^8 m"], [r"3 \times 10^8 x"]),
+    # defined at a few points, at which it is the truth
+    (r"\frac{n}{2n-1}", [], [r"\frac{n}{2n-1}!"]), (r"\frac{2}{n}", [], [r"(\frac{2}{n})!"]),
+    (r"\left(\frac{k+1}{k}\right)^k", [], [r"\left(\frac{k+1}{k}\right)^k!"]),
+    ("4m^2", ["4 m^2", r"4\cdot m^2"], ["4 m", "5 m^2", "4 mm"]), ("5 mm", [], ["5 m^2", "5 m"]),
+    ("0.5 m v^2", [r"\frac12mv^2", r"\frac{1}{2} m v^2"], [r"\frac12mv", r"\frac14mv^2"]),
+    (r"\infty", ["infinity", r"\text{infinity}", r"\text{Infinity}", "+\\infty"], ["-infinity", r"-\text{infinity}"]),
+    (r"\mathbb{R}\setminus\{0\}", [r"\mathbb R \backslash \{0\}"], [r"\mathbb R"]), ("7", ["7。"], ["7。5"]),
+    (r"\binom{5}{2}", [r"{5 \choose 2}"], [r"{5 \choose 1}"]),
+    (r"-\infty", ["-infinity", r"-\text{infinity}"], ["infinity"]), (r"\varphi", [r"\phi", "φ"], [r"\psi"]),
+    ("10", [r"10 \frac{\text{m}}{\text{s}}", r"10\,\frac{\mathrm{kg}}{\mathrm{m}^3}"], [r"11\frac{\text{m}}{\text{s}}",
+        r"10 \frac{\text{m}}{2\text{s}}"]),
+    (r"10\text{ m/s}", [r"10 \frac{\text{m}}{\text{s}}", r"36 \frac{\text{km}}{\text{h}}"],
+        [r"10\frac{\text{m}}{\text{s}^2}", r"10 \frac{\text{s}}{\text{m}}", r"10\text{ m}"]),
 ]  # fmt: skip
 
 

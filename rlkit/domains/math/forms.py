@@ -19,7 +19,7 @@ _SYMBOLS = {
     "≡": r"\equiv ", "∞": r"\infty ", "∝": r"\propto ", "√": r"\sqrt ", "∪": r"\cup ", "∩": r"\cap ",
     "∈": r"\in ", "∅": r"\emptyset ", "°": r"\degree ", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"',
     "→": r"\to ", "∠": r"\angle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
-    "⟨": r"\langle ", "⟩": r"\rangle ", "£": "$", "€": "$", "¥": "$", "₹": "$",
+    "⟨": r"\langle ", "⟩": r"\rangle ", "£": "$", "€": "$", "¥": "$", "₹": "$", "。": ".",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
 }  # fmt: skip
 _COMMANDS = {
@@ -30,7 +30,8 @@ _COMMANDS = {
         r"\binom": "dbinom tbinom", r"\mod ": "pmod bmod pod", r"\le ": "leq leqslant", r"\ge ": "geq geqslant",
         r"\ne ": "neq", "<": "lt", ">": "gt", r"\{": "lbrace", r"\}": "rbrace", "[": "lbrack", "]": "rbrack",
         "(": "lparen", ")": "rparen", "|": "lvert rvert vert mid", "*": "ast cdot times",
-        r"\emptyset ": "varnothing", r"\and ": "land wedge", r"\or ": "lor vee", r"\$": "textdollar",
+        r"\emptyset ": "varnothing", r"\phi ": "varphi",
+        r"\and ": "land wedge", r"\or ": "lor vee", r"\$": "textdollar",
         " ": "left right middle big bigl bigr Big Bigl Bigr bigg Bigg displaystyle textstyle large Large LARGE huge "
         "underline quad qquad",
     }.items()
@@ -42,6 +43,7 @@ _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
     r"|[=:](?!=)|\\(?:approx|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
 )
 _SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+_OF_UNIT = rf"\s*((?:{FONT}\{{[A-Za-z ]+\}}(?:\s*\^\s*\{{?\s*-?\d\s*\}}?)?[\s*]*)+)"
 _CONJUNCTION = r"(?<![\\\w]){0}(?!\w)|\\(?:text|mathrm)\s*\{{\s*,?\s*{0}\s*,?\s*\}}"
 _REWRITES = [
     (re.compile(pattern), replacement)
@@ -57,6 +59,10 @@ _REWRITES = [
         (r"\\(?:text|mathrm)\s*\{\s*\(?mod\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r" \\mod "),
         (r"\(?\s*\\mod[\s{]*([^(){}=,]*[^(){}=,\s.])[\s}).]*$", r" \\mod \1"),
         (r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}"),
+        (rf"\\frac\s*\{{{_OF_UNIT}\}}\s*\{{{_OF_UNIT}\}}", r" \1/(\2)"),  # m over s
+        (r"\{([^{}\\]{1,100})\\choose(?![A-Za-z])([^{}\\]{1,100})\}", r"\\binom{\1}{\2}"),
+        (r"\\mathbb\s*([A-Z])(?![A-Za-z])", r"\\mathbb{\1}"),
+        (rf"^\s*([+-]?)\s*(?:{FONT}\{{\s*)?[Ii]nfinity\s*\}}?\s*$", r"\1\\infty "),
         (r"\\text\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}", r"\\text{\1} \2 "),  # 2\text{ hens and }3
         (r"\\frac\s*\{\s*d\s*([A-Za-z])\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}", r"\1'"),  # dy/dx
         (r"(?<=\d) ?[xX] ?(?=10 ?\^)", "*"),  # 3 x 10^8
@@ -165,6 +171,7 @@ _ENVIRONMENT = re.compile(
 _BRACKETS = re.compile(r"(\\\{|\\langle(?![A-Za-z])|[(\[{])(.*?)(\\\}|\\rangle|[)\]}])", re.DOTALL)
 _THOUSANDS = re.compile(rf"(\$?-?\d{{1,3}}(?:,\d{{3}})+(?!\d)(?:\.\d+)?)(?=$|\s*(?:{FONT}|[A-Za-z*]))")
 _TIME = re.compile(r"0*(\d{1,2}:\d{2}(?::\d{2})?)(?:([ap])\.?m\.?)?", re.IGNORECASE)
+_LETTERS = re.compile(r"[A-Za-z](?:\^\d)?(?: [A-Za-z](?:\^\d)?)*")
 _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) )?no (?:(?:real|integer|such|positive|valid|possible|integral) )*(?:solutions?|roots?"
     r"|values?|numbers?|integers?)(?: exists?)?|none(?: exists?)?|(?:the )?(?:empty|null) set"
@@ -252,6 +259,8 @@ def _single(text: str) -> Iterator[Form]:
         return
     amount = compound(text) or split_unit(text)
     yield amount
+    if _LETTERS.fullmatch(amount.unit):  # 3 m is also 3 times m
+        yield Amount(text)
     if amount.unit in ("degree", "degrees", "deg"):
         yield Amount(f"({amount.number})*\\pi/180", "rad")
 

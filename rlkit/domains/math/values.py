@@ -194,7 +194,8 @@ def same(a: Node, b: Node) -> bool:
         with mpmath.workdps(_DIGITS):
             rough = list(islice(_samples(a, b), points))
             apart = (_close(x, y) or abs(_to_float(x) - _to_float(y)) <= _EQUAL for x, y in rough)
-            if not rough or not all(apart):
+            enough = len(rough) >= (_POINTS if symbols(a, b) else 1)  # x! is defined at few
+            if not enough or not all(apart):
                 return False
         if all(isinstance(v, Fraction) for pair in rough for v in pair):
             return all(x == y for x, y in rough)
