@@ -43,7 +43,7 @@ _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
     r"|[=:](?!=)|\\(?:approx|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
 )
 _SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
-_OF_UNIT = rf"\s*((?:{FONT}\{{[A-Za-z ]+\}}(?:\s*\^\s*\{{?\s*-?\d\s*\}}?)?[\s*]*)+)"
+_OF_UNIT = rf"\s*((?:{FONT}\{{[A-Za-z ]+\}}(?:\s*\^\s*(?:-?\d|\{{\s*-?\d\s*\}}))?[\s*]*)+)"
 _CONJUNCTION = r"(?<![\\\w]){0}(?!\w)|\\(?:text|mathrm)\s*\{{\s*,?\s*{0}\s*,?\s*\}}"
 _REWRITES = [
     (re.compile(pattern), replacement)
