@@ -81,7 +81,7 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     cells = dict(list(last.groupby("cell")))
     known = last.groupby("cell")["factors"].first() if "factors" in last else pd.Series(dtype=object)
     # By key, its value and the baseline's; a run made by hand has none.
-    factors = {name: json.loads(text) for name, text in known.dropna().items()}
+    factors = {str(name): json.loads(text) for name, text in known.dropna().items()}
     compared = [k for k, (_, base) in next(iter(factors.values()), {}).items() if base is not None]
     if not compared:
         told = "add some, or name one of model.path under baselines"

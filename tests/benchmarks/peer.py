@@ -75,7 +75,7 @@ def main() -> None:
         model_init_kwargs={"dtype": config.model.dtype}, report_to=[], save_strategy="no", logging_steps=1,
         max_steps=steps, disable_tqdm=True, use_cpu=not gpu, seed=config.seed, gradient_checkpointing=False,
     )  # fmt: skip
-    rewards: list[float] = []
+    rewards: list[float | None] = []  # None where an answer could not be graded
     with Router(config.reward) as router, options.out.open("w") as out:
 
         def write(**row) -> None:
@@ -83,7 +83,7 @@ def main() -> None:
             out.flush()
             print(row, flush=True)
 
-        def reward(completions, index, **_) -> list[float]:
+        def reward(completions, index, **_) -> list[float | None]:
             answers = [
                 (tasks[i], message[0]["content"]) for i, message in zip(index, completions, strict=True)
             ]
@@ -117,7 +117,8 @@ def main() -> None:
                 torch.cuda.synchronize() if gpu else None
                 seconds = time.perf_counter() - self.started
                 self.spent += seconds
-                write(step=state.global_step, seconds=seconds, reward=sum(rewards) / len(rewards))
+                known = [value for value in rewards if value is not None]
+                write(step=state.global_step, seconds=seconds, reward=sum(known) / max(1, len(known)))
                 if state.global_step % config.trainer.test_freq == 0:
                     self.evaluate(state.global_step)
 
