@@ -123,9 +123,8 @@ class SampledEpisode:
         if self.episode.finish is None:
             follow = chat.follow(self.episode.observation, int(self.pieces[-1][0][-1]))
             if self.length + len(follow) >= limits.max_response_length:
-                self.episode.finish = (
-                    "length"  # before the observation: an episode ends on a token of the policy
-                )
+                # Before the observation: an episode ends on a token of the policy.
+                self.episode.finish = "length"
             else:
                 self.pieces.append((follow, None))
 

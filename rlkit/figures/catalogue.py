@@ -231,7 +231,7 @@ def law_along(study: "StudyData", found: dict[str, LawFit], venue: str) -> Drawi
     """The laws that `along` fitted, through the evaluations of their cells; held-out ones are hollow."""
     first = next(iter(found.values()))
     curves = _along(study, first.table.names[first.law.columns[0]])
-    drawing = laws.law(found, curves[curves["cell"].isin(list(found))], by="cell", venue=venue)
+    drawing = laws.law(found, curves, by="cell", venue=venue)
     drawn = study.metrics[study.metrics["cell"].isin(list(found))]
     return replace(drawing, sources=sources(drawn) | drawing.sources, caption=f"The law: {first.law.source}.")
 

@@ -4,7 +4,7 @@ problems as `rlkit run` has, so that both learning curves can be laid over each 
     pip install --no-deps --target /tmp/trl trl==1.16.0
     PYTHONPATH=/tmp/trl python tests/benchmarks/peer.py params/verl_real.yaml --out trl.jsonl seed=10
 
-Writes one JSON line a evaluation (step, pass@1 with its interval over problems, seconds of training so far) and one a
+Writes one JSON line an evaluation (step, pass@1 with its interval over problems, seconds of training so far) and one a
 step (seconds, mean reward). Everything that the file leaves to the trainer has TRL's meaning: the loss is the mean over
 all tokens of a step (`loss_type: dapo`), rewards are scaled by their group's standard deviation, the rate is constant.
 """
@@ -12,7 +12,7 @@ all tokens of a step (`loss_type: dapo`), rewards are scaled by their group's st
 import argparse
 import json
 import os
-import socket
+import sys
 import tempfile
 import time
 import warnings
@@ -24,6 +24,9 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
+sys.path.insert(0, str(Path(__file__).parent))
+from gpu_systems import free_port, wait
+
 import rlkit
 from rlkit.data import TaskStream, held_out
 from rlkit.models.ladder import parameter_counts
@@ -33,13 +36,6 @@ from rlkit.rewards import Router
 from rlkit.studies.file import load_one
 from rlkit.training.optimizer import learning_rate
 from rlkit.training.warm_start import warm_start
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def main() -> None:
@@ -55,7 +51,8 @@ def main() -> None:
     config = load_one(options.params, {"trainer.backend": "local", **parse_overrides(options.overrides)})
     steps, half, lora = config.trainer.total_training_steps, config.model.dtype == "bfloat16", config.model
     prompts, samples = config.data.train_batch_size, config.rollout.n
-    stream, problems = TaskStream(config, held_out(config)), held_out(config)
+    problems = held_out(config)
+    stream = TaskStream(config, problems)
     tasks = [task for step in range(1, steps + 1) for task in stream.batch(step)]
     folder = Path(tempfile.mkdtemp())
     started = warm_start(config)
@@ -114,7 +111,7 @@ def main() -> None:
                 self.started = time.perf_counter()
 
             def on_step_end(self, args, state, *_, **__):
-                torch.cuda.synchronize() if gpu else None
+                wait()
                 seconds = time.perf_counter() - self.started
                 self.spent += seconds
                 known = [value for value in rewards if value is not None]
