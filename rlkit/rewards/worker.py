@@ -102,9 +102,11 @@ class Worker:
         self._begins, their_begins = os.pipe()  # a byte for each answer that the worker begins
         os.set_blocking(self._begins, False)
         self._server, self._number = server, next(server.numbers)
-        server.ask(self._number, theirs.fileno(), their_begins)
-        theirs.close()
-        os.close(their_begins)
+        try:
+            server.ask(self._number, theirs.fileno(), their_begins)
+        finally:
+            theirs.close()
+            os.close(their_begins)
         self._timeout, self._longest = config.timeout, programs.LOADING_SECONDS + config.total_timeout
         self._channel = Channel(ours, time.monotonic() + programs.LOADING_SECONDS, _LARGEST)
         self._sent = self._begun = self._graded = 0
