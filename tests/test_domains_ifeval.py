@@ -47,7 +47,7 @@ def test_gaps_and_floats_of_arrow_columns_are_read():
         (["length_constraints:number_words"], [{"relation": "at least", "num_words": "five"}], "num_words': 'five'"),
         (["length_constraints:number_words"], [{"relation": "at most", "num_words": 5}], "'at most'"),
         (["keywords:existence"], [{"keywords": 5}], "keywords:existence"),
-        (["punctuation:no_comma"], [], "1 instructions have 0"), (["punctuation:no_comma"], "no list", "is a list"),
+        (["punctuation:no_comma"], [], "1 instructions have 0"), (["punctuation:no_comma"], "no list", "be a list"),
         (None, [{}], "instruction_id_list"),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from rlkit.config import RewardConfig
-from rlkit.domains.judge import MARKERS, VERDICT
+from rlkit.domains.stem import MARKERS, VERDICT
 from rlkit.rewards import Router
 
 

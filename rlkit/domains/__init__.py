@@ -12,7 +12,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rlkit.errors import UserError, did_you_mean
 from rlkit.registry import Component, Registry
 from rlkit.types import Reward, Task
 
@@ -22,10 +21,10 @@ those that need the settings or the time left. The reward's value is the share t
 `reward.partial_credit` is set, and all or nothing otherwise."""
 
 _WHERE = "a file that `plugins` names, or under rlkit/domains/."
-_ROOMS = ("rlkit.domains", "rlkit.data.sources", "rlkit.environments.rollout")
-sources = Registry("source", *_ROOMS, hint=f"A source is a class in {_WHERE}")
 scorers = Registry("data_source", "rlkit.domains", hint=f"Register a scorer with @scorer(name) in {_WHERE}")
 scorer = scorers.register
+_ROOMS = ("rlkit.domains", "rlkit.data.sources", "rlkit.environments.rollout")
+sources = Registry("source", *_ROOMS, hint=f"A source is a class in {_WHERE}")
 
 
 @lru_cache
@@ -35,15 +34,9 @@ def resolve(data_source: str) -> Scorer:
     Raises:
         UserError: no scorer is registered for it; the message names the nearest known ones.
     """
-    if data_source in scorers:
-        return scorers[data_source]
-    names = scorers.names()
-    if patterns := [name for name in names if "*" in name and fnmatchcase(data_source, name)]:
-        return scorers[max(patterns, key=len)]
-    raise UserError(
-        f"No scorer is known for the data_source {data_source!r}.{did_you_mean(data_source, names)} "
-        f"Known: {', '.join(names)}. {scorers.hint}"
-    )
+    patterns = [name for name in scorers if fnmatchcase(data_source, name)]
+    exact = data_source in scorers or not patterns  # an unknown name is the error
+    return scorers[data_source if exact else max(patterns, key=len)]
 
 
 HELD_OUT_INDICES = 1_000_000

@@ -8,6 +8,7 @@ import json
 import re
 import textwrap
 import unicodedata
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -28,7 +29,7 @@ _NAME_BEFORE = re.compile(rf"(?<![A-Za-z0-9}}^_]){_NAME}\Z")
 _ANSWER_LINE = re.compile(
     r"answer[*_\s]{0,9}[:：][*_]*(?P<answer>[^\n]*)"
     r"|^[ \t>]{0,9}(?:\#{1,6}|\*\*|__)[ \t#*_]{0,9}(?:(?:the|final|correct|my)\s){0,3}answer[ \t]*[*_]*[ \t]*$"
-    r"|^[ \t]{0,9}\#\#\#\#[ \t]*(?P<gsm8k>(?![^\n]*answer\b)[^\n]*)",
+    r"|^[ \t]{0,9}\#\#\#\#[ \t]*(?P<gsm8k>(?![^\n]*answer\b)\S[^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
 _LEAD = re.compile(  # what may stand before "answer:"
@@ -38,8 +39,8 @@ _SAYS = re.compile(r"(?i)\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s{1,9}(?:i
 _CLAUSE = re.compile(r"(?is)(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
 _SENTENCE_END = re.compile(rf"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{{2}})|;\s)(?!(?:or|and|also|{_HEDGE})\b)")
+# a command of LaTeX for a font
 FONT = r"\\(?:(?:text|math)(?:bf|it|rm|sf|tt|normal)?|mbox|bm|boldsymbol|operatorname|underline|emph|rm|bf)(?![A-Za-z])"
-"""A command of LaTeX for a font."""
 _CHOICE = re.compile(
     r"(?:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\b(?:\s+is\b)?\s*:?\s*)?"
     r"[\[(]?\s*(?P<letter>[A-Za-z])\s*(?:[\])]+[.:,]?|[.:]+(?=\s|$)|$)",
@@ -100,8 +101,8 @@ def side_by_side(response: str) -> list[str]:
 def _last_boxes(text: str, joined: bool) -> list[tuple[int, int, str]]:
     """Start, end and content of the last box that has content (or else the last) and of those that stand right before
     it; `joined`: by a comma, "and", a list's mark or a name."""
-    boxes = _boxes(text)
-    boxes = ([box for box in boxes if box[2].strip(" .\n")] or boxes[-1:])[-_MOST_BOXES:]
+    every = _boxes(text)
+    boxes = ([box for box in every if box[2].strip(" .\n")] or every[-1:])[-_MOST_BOXES:]
     for first in range(len(boxes) - 1, 0, -1):
         gap = text[boxes[first - 1][1] : boxes[first][0]]
         plain = re.sub(r"\\(?:text|mbox|mathrm)\s*\{([^{}]*)\}", r" \1 ", gap[:40])
@@ -114,8 +115,7 @@ def _last_boxes(text: str, joined: bool) -> list[tuple[int, int, str]]:
 def _boxes(text: str) -> list[tuple[int, int, str]]:
     """Every complete box that is in no other; a box inside it is part of its content."""
     found: list[tuple[int, int, int, int]] = []  # start and end of a box, and of its content
-    # Of each open brace: where its box starts (or -1), and where its content does.
-    opened: list[tuple[int, int]] = []
+    opened: list[tuple[int, int]] = []  # where the box (or -1) and the content of each open brace start
     first = _BOXED.search(text)
     for token in _BOX.finditer(text, first.start()) if first else ():
         if token["bare"]:
@@ -141,12 +141,10 @@ def final_answer(response: str) -> str | None:
     for match in _ANSWER_LINE.finditer(text, position):
         if match["answer"] is not None and not _LEAD.search(text, max(0, match.start() - 80), match.start()):
             continue
-        value = match["gsm8k"]
-        if value is None:
-            value = match["answer"] or ""
-            if not value.strip(" *_\t"):  # the next line, in a displayed formula or not
-                below = text[match.end() : match.end() + 2 * _LINE]
-                value = re.sub(r"^\s*(?:\$\$|\\\[)?\s*", "", below).partition("\n")[0]
+        value = match["gsm8k"] or match["answer"] or ""
+        if not value.strip(" *_\t"):  # the next line, in a displayed formula or not
+            below = text[match.end() : match.end() + 2 * _LINE]
+            value = re.sub(r"^\s*(?:\$\$|\\\[)?\s*", "", below).partition("\n")[0]
         if value.strip(" *_#") and not re.search("boxed|fbox", value):
             value = value.strip().strip("*_`").strip()
             clause = _CLAUSE.fullmatch(value) if len(value) <= 5 * _LINE else None
@@ -162,13 +160,11 @@ def _first_sentence(text: str) -> str:
 
 
 def given(response: str) -> str:
-    """The final answer; a short response of one line that marks none is an answer as a whole. Empty when
-    there is none."""
+    """The final answer; failing that a response of one short line; else an empty text."""
     answer = final_answer(response)
     if answer is None:
-        answer = after_thinking(response).strip()
-        if len(answer) > _LINE or "\n" in answer:
-            return ""
+        whole = after_thinking(response).strip()
+        answer = "" if len(whole) > _LINE or "\n" in whole else whole
     answer = answer.strip().strip("*`").strip()
     if len(answer) <= _LINE:
         answer = re.sub(r"^(?:\\[,;:! ]|~|\s|=(?!=))+|(?:\\[,;:! ]|\\$|~|\s)+$", "", answer)
@@ -236,9 +232,7 @@ def marked(response: str) -> str:
     if box and (inside is None or box[0] > text.lower().rfind("<answer>")):
         inside = box[1]
     blocks = fences(text if inside is None else inside)
-    if len(blocks) == 1 and (
-        inside is None or inside.strip()[:3] + inside.strip()[-3:] in ("``````", "~~~~~~")
-    ):
+    if len(blocks) == 1 and (inside is None or re.fullmatch(r"\s*(```|~~~)[\s\S]*\1\s*", inside)):
         return blocks[0][1]
     return (final_answer(text) or "") if inside is None else inside
 
@@ -246,13 +240,11 @@ def marked(response: str) -> str:
 def literal(text: str, default: Any = None) -> Any:
     """The JSON or else Python value that a text is, or `default`. Nothing is executed."""
     text = text.strip()
-    try:
+    with suppress(ValueError, RecursionError):
         return json.loads(text, parse_int=lambda digits: int(Decimal(digits)))  # of any length
-    except (ValueError, RecursionError):
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            return default
+    with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return ast.literal_eval(text)
+    return default
 
 
 TOLERANCE = 1e-3

@@ -1,7 +1,6 @@
 """Programs: the scorer that runs the program in a response against its tests in the sandbox."""
 
 import ast
-import json
 import re
 import textwrap
 from collections.abc import Collection, Mapping
@@ -44,11 +43,8 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
         return None
     program = max(reversed(bodies), key=fit)
     whole = f"{start.rstrip()}\n{textwrap.indent(textwrap.dedent(program), '    ')}"
-    return (
-        whole
-        if start and wanted and not fit(program) and _is_program(whole)
-        else program.removeprefix("\ufeff")
-    )
+    is_body = start and wanted and not fit(program) and _is_program(whole)
+    return whole if is_body else program.removeprefix("\ufeff")
 
 
 def _bodies(text: str) -> list[str]:
@@ -76,13 +72,9 @@ def _is_program(text: str) -> bool:
 
 def _start(extra_info: Mapping[str, Any]) -> str:
     """The beginning of the program that a row's prefix or prompt gives, if it does."""
-    for name in ("prefix", "prompt", "original_prompt", "question"):
-        text = extra_info.get(name)
-        if isinstance(text, str) and (
-            found := re.search(r"^(?:from|import|def)\b[\s\S]*", text, re.MULTILINE)
-        ):
-            return found[0].partition("\n```")[0]
-    return ""
+    texts = map(extra_info.get, ("prefix", "prompt", "original_prompt", "question"))
+    found = (re.search(r"(?m)^(?:from|import|def)\b[\s\S]*", text) for text in texts if isinstance(text, str))
+    return next((match[0].partition("\n```")[0] for match in found if match), "")
 
 
 @scorer("codegen__*", *_VERL)
@@ -106,13 +98,12 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     """
     truth, tests = _truth(ground_truth, extra_info)
     wanted = tests.free | {tests.entry or ""} if tests else {str(truth.get("fn_name") or "")}
-    program = extract(response, wanted - {""}, _start(extra_info))
-    if not program or len(program) > _LONGEST:
-        reason = f"the program is longer than {_LONGEST} characters" if program else "no program"
-        return Reward.of(False, reason=reason)
+    program = extract(response, wanted - {""}, _start(extra_info)) or ""
+    if len(program) > _LONGEST:
+        return Reward.of(False, reason=f"the program is longer than {_LONGEST} characters")
     try:
         if not ast.parse(program).body:
-            return Reward.of(False, reason="the program is empty")
+            return Reward.of(False, reason="no program")
     except _NO_PYTHON as error:
         return Reward.of(False, reason=f"{type(error).__name__}: {error}"[:200])
     grading.extend(grading.settings.total_timeout + programs.MARGIN)
@@ -127,18 +118,15 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
 
 def _truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], TestCode | None]:
     """The truth, and its test code if it has any. Raises UserError for one that no program can be judged by."""
-    if isinstance(ground_truth, str):
-        ground_truth = literal(ground_truth, ground_truth)
     truth = parse(ground_truth, dict, "a program")
-    if kind := next((kind for kind in _TESTS if kind in truth), None):
+    if kind := next(filter(truth.__contains__, _TESTS), None):
         if not isinstance(truth[kind], str) or not truth[kind].strip():
             raise UserError("The test code of a program is empty.")
         entry = extra_info.get("entry_point") or extra_info.get("function_name")
         try:
             return truth, TestCode(truth[kind], str(extra_info.get("prefix") or ""), entry, kind == "pytest")
         except _NO_PYTHON as error:
-            why = f"The test code of a program, or the prefix before it, is no Python: {error}."
-            raise UserError(why) from None
+            raise UserError(f"The test code of a program, or its prefix, is no Python: {error}.") from None
     inputs, outputs = truth.get("inputs"), truth.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise UserError(
@@ -167,8 +155,9 @@ def _run(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
         given, expected = ("\n".join(map(str, t)) if isinstance(t, list) else str(t) for t in test)
         printed, failure = _script(grading, program, given)
         if failure is None and checker:
-            values = {"checker": checker, "inp": given, "out": printed, "expected": expected}
-            if _script(grading, _CHECKER, json.dumps(values))[0] != "ok\n":
+            values = f"inp, out, expected = {given!r}, {printed!r}, {expected!r}"
+            judge = f"{values}\n{checker}\nprint('ok' if ok is True else 'no')\n"
+            if _script(grading, judge, "")[0] != "ok\n":
                 failure = "the checker rejects the output"
         elif failure is None and not same_output(printed, expected):
             failure = "wrong output"
@@ -187,13 +176,6 @@ def _script(grading: Grading, program: str, stdin: str) -> tuple[str, str | None
         last = outcome.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         failure = f"exit status {outcome.status}: {last}"[:200]
     return outcome.stdout.decode(errors="surrogateescape"), failure
-
-
-_CHECKER = """import json, sys
-values = json.load(sys.stdin)
-exec(values.pop("checker"), values)
-print("ok" if values.get("ok") is True else "no")
-"""
 
 
 def _called(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:

@@ -1,7 +1,6 @@
 """Programs composed of steps: tasks to write one, with generated tests. simulation.py asks what one returns."""
 
 import json
-from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -11,29 +10,27 @@ from rlkit.domains import Source, sources
 from rlkit.seeds import generator
 from rlkit.types import Task
 
-Type = Literal["xs", "s", "n"]
-"""Of an argument; its name is that of the parameter."""
-# fmt: off
-TYPES: dict[Type, tuple[str, str, str, str]] = {
+TYPES = {
     "xs": ("list[int]", "a list of integers", "integers separated by spaces", "list(map(int, input().split()))"),
     "s": ("str", "a string", "a string", "input()"),
     "n": ("int", "an integer", "an integer", "int(input())"),
-}
-# fmt: on
-"""Of each type its hint, its name, what a line of input with it holds, and the code that reads that."""
+}  # fmt: skip
+"""Of each parameter its type, that in words, what a line of input with it holds, and the code that reads that."""
 
 
 class Step(NamedTuple):
-    """`code` is an expression of the parameter's name; `{k}` stands for a constant from 2 to 5."""
+    """`code` is an expression of the parameter's name; `{k}` in it and in `words` is a constant from 2 to 5."""
 
-    takes: Type
-    gives: Type
+    takes: str
+    gives: str
     words: str
     code: str
     invertible: bool = False
 
+    def with_constant(self, k: int) -> "Step":
+        return self._replace(words=self.words.format(k=k), code=self.code.format(k=k))
 
-# fmt: off
+
 STEPS = (
     Step("xs", "xs", "sort it in ascending order", "sorted(xs)"),
     Step("xs", "xs", "sort it in descending order", "sorted(xs, reverse=True)"),
@@ -70,35 +67,30 @@ STEPS = (
          "n + sum(int(d) for d in str(abs(n)))"),
     Step("n", "s", "write it as a decimal string", "str(n)", True),
     Step("n", "xs", "take the list of its decimal digits (ignoring a sign)", "[int(d) for d in str(abs(n))]"),
-)
-# fmt: on
+)  # fmt: skip
 
 
 class Program(NamedTuple):
-    """A chain of steps, each with its constant, applied to one parameter."""
+    """A chain of steps with constants, applied to one parameter."""
 
     steps: tuple[Step, ...]
-    constants: tuple[int, ...]
 
     @property
-    def parameter(self) -> Type:
+    def parameter(self) -> str:
         return self.steps[0].takes
 
-    def _filled(self, texts: Iterable[str]) -> list[str]:
-        return [text.format(k=k) for text, k in zip(texts, self.constants, strict=True)]
-
     def words(self) -> str:
-        return "; then ".join(self._filled(step.words for step in self.steps))
+        return "; then ".join(step.words for step in self.steps)
 
     def run(self, value: Any) -> Any:
-        for step, code in zip(self.steps, self._filled(step.code for step in self.steps), strict=True):
-            value = eval(code, {step.takes: value})  # of the table above
+        for step in self.steps:
+            value = eval(step.code, {step.takes: value})  # of the table above
         return value
 
     def source(self, name: str = "solve") -> str:
         """The function's source: one assignment a step."""
         gives = self.steps[-1].gives
-        lines = self._filled(f"    {step.gives} = {step.code}" for step in self.steps)
+        lines = (f"    {step.gives} = {step.code}" for step in self.steps)
         head = f"def {name}({self.parameter}: {TYPES[self.parameter][0]}) -> {TYPES[gives][0]}:"
         return "\n".join([head, *lines, f"    return {gives}"])
 
@@ -111,10 +103,11 @@ def compose(rng: np.random.Generator, length: int, invertible: bool = False) -> 
     while len(chosen) < length and (fitting := [s for s in pool if s.takes == at and s not in chosen]):
         chosen.append(fitting[int(rng.integers(len(fitting)))])
         at = chosen[-1].gives
-    return Program(tuple(chosen), tuple(int(k) for k in rng.integers(2, 6, size=len(chosen))))
+    constants = rng.integers(2, 6, size=len(chosen))
+    return Program(tuple(step.with_constant(int(k)) for step, k in zip(chosen, constants, strict=True)))
 
 
-def an_input(rng: np.random.Generator, kind: Type) -> Any:
+def an_input(rng: np.random.Generator, kind: str) -> Any:
     """A random argument: 3 to 8 numbers of -20 … 40, 4 to 9 letters, or a number of -99 … 999."""
     if kind == "xs":
         return [int(k) for k in rng.integers(-20, 41, size=int(rng.integers(3, 9)))]
@@ -150,7 +143,7 @@ class Programs(Source):
     def task(self, index: int) -> Task:
         rng = generator("programs", self.steps, TESTS, "both", index)
         stdin = bool(rng.integers(2))
-        program, tests = Program((), ()), []
+        program, tests = Program(()), []
         while len({repr(out) for _, out in tests}) < TESTS // 2:  # outputs that tell programs apart
             program = compose(rng, int(rng.integers(1, self.steps + 1)))
             tests = cases(rng, program, TESTS + 1)

@@ -11,10 +11,11 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from rlkit.domains.answers import literal
 from rlkit.errors import Ungradable, UserError, WrongAnswer
 from rlkit.sandbox import programs
 from rlkit.sandbox.programs import Grading
@@ -40,29 +41,23 @@ def decode(value: Any) -> Any:
 
 
 def parse(value: Any, kind: type, what: str) -> Any:
-    """`value` if it is a dict or list as its domain needs, else what its JSON string holds. UserError: neither."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise UserError(f"The ground truth of {what} is no JSON: {value[:80]!r}.") from None
-    if not isinstance(value, kind):
-        raise UserError(f"The ground truth of {what} must be a {kind.__name__}, not {type(value).__name__}.")
-    return value
+    """`value`, or what it is written as in JSON or Python, if it is of this kind. UserError: it is not."""
+    read = literal(value) if isinstance(value, str) else value
+    if not isinstance(read, kind):
+        raise UserError(f"The ground truth of {what} must be a {kind.__name__}, not {str(value)[:80]!r}.")
+    return read
 
 
-def score_in_sandbox(
-    grading: Grading, source: str, arguments: list[Any], modules: tuple[str, ...], whose: str
-) -> Any:
-    """What `score(*arguments)` of `source` returns, a scorer that may evaluate the response as Python. WrongAnswer: the
-    response ended it. Ungradable: it failed by itself, with an exception."""
+def score_in_sandbox(grading: Grading, source: str, given: list[Any], modules: Sequence[str]) -> Any:
+    """What `score(*given)` of `source` returns, a scorer of the first of `modules` that may evaluate the response as
+    Python. WrongAnswer: the response ended it. Ungradable: it failed by itself, with an exception."""
     seconds = grading.seconds(margin=0.3)
-    [call] = programs.call_function(grading, source, "score", [arguments], seconds, modules=modules)
+    [call] = programs.call_function(grading, source, "score", [given], seconds, modules=modules)
     if call.error is None:
         return call.value
     if call.error in ("time", "memory") or call.error.startswith("exit:"):
         raise WrongAnswer(call.error)
-    raise Ungradable(f"{whose} failed in the sandbox: {call.error}.")
+    raise Ungradable(f"The scorer of {modules[0]} failed in the sandbox: {call.error}.")
 
 
 # Printed outputs and returned values against the expected ones, as judges of programs compare them.
@@ -78,8 +73,6 @@ def same_output(printed: str, expected: str) -> bool:
     Blanks and empty lines do not count; yes and no are compared without case (a habit of Codeforces); numbers with a
     fraction have the tolerance of `close`.
     """
-    if printed == expected:
-        return True
     ours, theirs = ([t for line in text.splitlines() if (t := line.split())] for text in (printed, expected))
     return len(ours) == len(theirs) and all(
         len(a) == len(b) and all(map(_same_token, a, b)) for a, b in zip(ours, theirs, strict=True)
@@ -92,18 +85,20 @@ def _same_token(a: str, b: str) -> bool:
     if _NUMBER.fullmatch(a) and _NUMBER.fullmatch(b) and max(len(a), len(b)) <= _LONGEST_NUMBER:
         if not set(".eE") & set(b) or not (math.isfinite(float(a)) and math.isfinite(float(b))):
             return Decimal(a) == Decimal(b)
-        return close(float(a), float(b), -int(Decimal(b).as_tuple().exponent))
+        return close(float(a), b)
     return a.lower() == b.lower() and a.lower() in _WORDS
 
 
-def close(a: float, b: float, decimals: int = 0) -> bool:
-    """Whether a number is the expected one, `b`, which was given with so many decimals.
+def close(a: float, expected: str) -> bool:
+    """Whether a number is the expected one, as that is written.
 
-    They may differ by 1e-6 but not by more than a thousandth of `b`, by 1e-9 of a large `b` (at most 0.01), or by half
+    They may differ by 1e-6 but not by more than a thousandth of it, by 1e-9 of a large one (at most 0.01), or by half
     a unit of the last of six or more decimals. Infinities and NaN are met by themselves only.
     """
+    b = float(expected)
     if not (math.isfinite(a) and math.isfinite(b)):
         return a == b or (a != a and b != b)
+    decimals = -int(Decimal(expected).as_tuple().exponent)
     small = min(1e-6, 1e-3 * abs(b)) if b else 1e-9
     large = max(min(1e-9 * abs(b), 0.01), 4 * math.ulp(b))
     return abs(a - b) <= max(small, large, 0.500001 * 10.0**-decimals if decimals >= 6 else 0.0)
@@ -118,8 +113,7 @@ def same_value(got: Any, expected: Any) -> bool:
         if isinstance(got, int | float) and isinstance(expected, int | float):
             if got == expected or (isinstance(got, int) and isinstance(expected, int)):
                 return got == expected
-            decimals = -int(Decimal(repr(expected)).as_tuple().exponent) if math.isfinite(expected) else 0
-            return close(float(got), float(expected), decimals)
+            return close(float(got), repr(expected))
         if isinstance(got, list | tuple) and isinstance(expected, list | tuple):
             return len(got) == len(expected) and all(map(same_value, got, expected))
         if isinstance(got, dict) and isinstance(expected, dict):

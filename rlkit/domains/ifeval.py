@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from rlkit.domains import scorer
-from rlkit.domains.answers import after_thinking, literal
+from rlkit.domains.answers import after_thinking
+from rlkit.domains.grading import parse
 from rlkit.errors import UserError, did_you_mean
 from rlkit.types import Reward
 
@@ -21,15 +22,10 @@ _SENTENCE_END = re.compile(r"(?<=[.!?‽])\s+|(?<=[.!?‽][\"'”’)\]])\s+")
 _SHORT = re.compile(r"\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|u\.s|jr|sr|no|fig)\.$", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 _FEW = 8  # words; langdetect is no judge of so short a text
+_NO_MARKS = str.maketrans("", "", string.punctuation + "“”‘’—–…")
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff\u00ad"))  # would hide a forbidden word
 _LONGEST = 250_000  # characters of a response; a longer one follows nothing
 _ENOUGH = 10_000  # characters from which a language is told
-
-
-def opening_word(text: str) -> str:
-    """The first word between blanks, in lower case and without punctuation; empty if there is none."""
-    plain = text[:_ENOUGH].lower().translate(str.maketrans("", "", string.punctuation + "“”‘’—–…"))
-    return next(iter(plain.split()), "")
 
 
 def sentences(text: str) -> list[str]:
@@ -75,7 +71,9 @@ def _first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: 
     parts = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
     if len(parts) != num_paragraphs or not 1 <= nth_paragraph <= num_paragraphs:
         return False
-    return opening_word(parts[nth_paragraph - 1]) == opening_word(first_word)
+    both = (parts[nth_paragraph - 1][:_ENOUGH], first_word)
+    opening, wanted = (part.lower().translate(_NO_MARKS).split()[:1] for part in both)
+    return opening == wanted
 
 
 def _json(text: str) -> bool:
@@ -89,7 +87,6 @@ def _json(text: str) -> bool:
 
 _MARKERS = {"P.S.": r"p\.\s?s\.", "P.P.S": r"p\.\s?p\.\s?s"}
 _ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
-# fmt: off
 CHECKS: dict[str, Callable[..., bool]] = {
     "keywords:existence": lambda text, keywords: all(word.lower() in text.lower() for word in keywords),
     "keywords:frequency": lambda text, keyword, frequency, relation:
@@ -132,8 +129,7 @@ CHECKS: dict[str, Callable[..., bool]] = {
     "change_case:english_capital": lambda text: text.isupper() and in_language(text.lower(), "en"),
     "change_case:english_lowercase": lambda text: text.islower() and in_language(text, "en"),
     "punctuation:no_comma": lambda text: "," not in text,
-}
-# fmt: on
+}  # fmt: skip
 """Each instruction's name and its check: a function of the response and of the instruction's arguments."""
 
 
@@ -147,9 +143,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     names, prompt = extra_info.get("instruction_id_list"), extra_info.get("prompt")
     if not isinstance(names, list) or not names:
         raise UserError("An ifeval row needs extra_info.instruction_id_list, a list of names.")
-    arguments = literal(ground_truth) if isinstance(ground_truth, str) else ground_truth
-    if not isinstance(arguments, list):
-        raise UserError(f"The ground truth of instructions is a list, not {str(ground_truth)[:80]!r}.")
+    arguments = parse(ground_truth, list, "instructions")
     if len(names) != len(arguments):
         raise UserError(f"{len(names)} instructions have {len(arguments)} sets of arguments.")
     text = after_thinking(response)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import permutations
+from itertools import islice, permutations
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ RELATIONS = {
     "next": ("lives next to", lambda x, y: abs(x - y) == 1),
     "directly": ("lives directly to the left of", lambda x, y: y - x == 1),
     "left": ("lives somewhere to the left of", lambda x, y: x < y),
+    "at": ("lives in", lambda x, y: x == y),
 }
 """What a clue may say of two houses."""
 Grid = list[tuple[int, ...]]
@@ -43,20 +44,14 @@ class Clue(NamedTuple):
 
     def holds(self, grid: Grid) -> bool:
         (a, v), (b, w) = self.first, self.second
-        return grid[a][v] == w if self.kind == "at" else RELATIONS[self.kind][1](grid[a][v], grid[b][w])
+        return RELATIONS[self.kind][1](grid[a][v], w if self.kind == "at" else grid[b][w])
 
     def text(self, names: list[str]) -> str:
         """The clue as a sentence; `names` are the attributes' names."""
-        first, second = (
-            f"the person whose {names[a].lower()} is {ATTRIBUTES[names[a]][v]}"
-            for a, v in (self.first, self.second)
-        )
-        at = self.kind == "at"
-        return (
-            f"{first} lives in house {self.second[1] + 1}."
-            if at
-            else f"{first} {RELATIONS[self.kind][0]} {second}."
-        )
+        pairs = ((names[a], v) for a, v in (self.first, self.second))
+        first, second = (f"the person whose {name.lower()} is {ATTRIBUTES[name][v]}" for name, v in pairs)
+        second = f"house {self.second[1] + 1}" if self.kind == "at" else second
+        return f"{first[0].upper()}{first[1:]} {RELATIONS[self.kind][0]} {second}."
 
 
 def solutions(clues: Iterable[Clue], size: int, attributes: int) -> Iterator[Grid]:
@@ -77,8 +72,7 @@ def solutions(clues: Iterable[Clue], size: int, attributes: int) -> Iterator[Gri
 
 def unique(clues: list[Clue], size: int, attributes: int) -> bool:
     """Whether exactly one grid satisfies the clues."""
-    found = solutions(clues, size, attributes)
-    return next(found, None) is not None and next(found, None) is None
+    return len(list(islice(solutions(clues, size, attributes), 2))) == 1
 
 
 def puzzle(rng: np.random.Generator, size: int, attributes: int) -> tuple[Grid, list[Clue]]:
@@ -100,7 +94,7 @@ def _true_clues(grid: Grid, size: int) -> Iterator[Clue]:
     for first in items:
         yield Clue("at", first, (first[0], grid[first[0]][first[1]]))
         for second in items:
-            for kind in RELATIONS:
+            for kind in ("same", "next", "directly", "left"):
                 clue, symmetric = Clue(kind, first, second), kind in ("same", "next")
                 if first != second and (first < second or not symmetric) and clue.holds(grid):
                     yield clue
@@ -125,7 +119,7 @@ class Zebra(Source):
         columns = [[ATTRIBUTES[name][grid[a].index(k)] for k in range(size)] for a, name in enumerate(names)]
         rows = [[str(k + 1), *(column[k] for column in columns)] for k in range(size)]
         values = "\n".join(f"- {name}: {', '.join(ATTRIBUTES[name][:size])}" for name in names)
-        lines = "\n".join(f"{i}. T{clue.text(names)[1:]}" for i, clue in enumerate(clues, 1))  # The
+        lines = "\n".join(f"{i}. {clue.text(names)}" for i, clue in enumerate(clues, 1))
         question = (
             f"There are {size} houses in a row, numbered 1 to {size} from left to right. Each house has one person, "
             f"and the people differ in every attribute:\n{values}\nClues:\n{lines}\nWork out the whole grid. "
@@ -144,18 +138,19 @@ _LONGEST = 50_000  # characters of an answer that is read
 @scorer("logic__zebra*", "zebra_puzzle_dataset")
 def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when header and every row of the table in `<answer>`, or else in the last box or only fence, are the truth's,
-    in order, blanks, bold and letter case aside. parts: cell_accuracy, the share of the truth's cells; the value is the
-    share without the first column, which the header gives away.
-    """
+    in order, blanks, bold and letter case aside. The value, and cell_accuracy in parts, is the share of right cells in
+    a table of the truth's size, without the first column, which the header gives away."""
     truth = _table(parse(ground_truth, dict, "a zebra puzzle"))
     if truth is None:
         raise UserError("The ground truth of a zebra puzzle needs a header and rows, lists of texts.")
     text = marked(response)
     answer = _table(literal(text[text.find("{") : text.rfind("}") + 1])) if len(text) <= _LONGEST else None
-    if answer is None:
-        return Reward.of(False, cell_accuracy=0.0, reason="no table")
-    value = 1.0 if answer == truth else _share([r[1:] for r in answer[1:]], [r[1:] for r in truth[1:]])
-    return Reward.of(answer == truth, value, cell_accuracy=_share(answer[1:], truth[1:]))
+    if answer == truth or not answer or list(map(len, answer)) != list(map(len, truth)):
+        return Reward.of(answer == truth, cell_accuracy=float(answer == truth))
+    rows = zip(answer[1:], truth[1:], strict=True)
+    same = [a == b for ours, theirs in rows for a, b in zip(ours[1:], theirs[1:], strict=True)]
+    share = sum(same) / max(1, len(same))
+    return Reward.of(False, share, cell_accuracy=share)
 
 
 def _table(value: Any) -> list[list[str]] | None:
@@ -166,29 +161,17 @@ def _table(value: Any) -> list[list[str]] | None:
     return None
 
 
-def _share(ours: list[list[str]], theirs: list[list[str]]) -> float:
-    """Of the truth's cells, those that the answer has in the same place; 0 for a table of another size."""
-    if [len(row) for row in ours] != [len(row) for row in theirs]:
-        return 0.0
-    cells = [a == b for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
-    return sum(cells) / len(cells) if cells else 0.0
-
-
 @scorer("logic__ordering*", "ordering_puzzle_dataset", "logic__graph*", "graph_logical_dataset")
 def score_names(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the list, path or node in `<answer>` or else in the last box, the only fence or an answer line is the
     truth, letter case aside; quotes, brackets and numbering may be left out, two lists are no answer."""
-    truth = names(ground_truth) if isinstance(ground_truth, str) else None
-    if isinstance(ground_truth, list):
-        truth = list(map(_name, ground_truth))
+    truth = names(str(ground_truth)) if isinstance(ground_truth, str | list) else None
     if not truth or not all(truth):
         raise UserError(f"The ground truth of an order or a graph must be names: {ground_truth!r}.")
     return Reward.of(names(marked(response)) == truth)
 
 
-_LABEL = re.compile(
-    r"^(?:(?:the|my|final|correct)\s)*(?:order|answer|list|path|node)(?:(?:\sis)?:|\sis)\s+", re.I
-)
+_LABEL = re.compile(r"(?i)^(?:(?:the|my|final|correct)\s)*(?:order|answer|list|path|node)(?:\sis:?|:)\s+")
 _MARK = re.compile(r"(?:\(?(\d{1,9})[.):]|[-*•])\s+")
 _SEPARATOR = re.compile(r",|\n|;|\||-{1,2}>|→|=>|\\(?:long)?rightarrow(?![a-z])|\\to(?![a-z])|\\\\")
 
@@ -198,11 +181,8 @@ def names(text: str) -> list[str] | None:
     if len(text) > _LONGEST:
         return None
     text = re.sub(r"\*\*|`|</?b>|\\(?:left|right)(?=[\[\]()])", "", text)
-    text = re.sub(
-        r"\\(?:text|math)[a-z]{0,2}\{([^{}]*)\}",
-        r"\1",
-        _LABEL.sub("", re.sub(r"[^\S\n]+", " ", text).strip()),
-    )
+    text = _LABEL.sub("", re.sub(r"[^\S\n]+", " ", text).strip())
+    text = re.sub(r"\\(?:text|math)[a-z]{0,2}\{([^{}]*)\}", r"\1", text)
     value = literal(text) if text.startswith(("[", "(")) else None
     if isinstance(value, list | tuple):
         return list(map(_name, value))

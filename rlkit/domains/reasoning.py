@@ -20,7 +20,7 @@ REFUSED = {
     "isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "time_intervals", "word_ladder",
     "boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour", "arc_agi", "rearc", "composite",
 }  # fmt: skip
-"""Data sets whose items depend on more than the index, or have no reference answer in JSON."""
+"""Data sets whose items depend on more than the index, or have no answer in JSON."""
 ABILITY = dict.fromkeys(("arithmetic", "algebra", "geometry", "probability"), "math") | {"code": "simulation"}
 
 
@@ -61,8 +61,7 @@ def _items(dataset: str, level: int | None, options: str, seed: int) -> Any:
 
     whose = f"data.train reasoning_gym: dataset {dataset!r}"
     if dataset in REFUSED:
-        why = "its items depend on more than the index, or have no answer in JSON"
-        raise UserError(f"{whose} cannot be used: {why}.")
+        raise UserError(f"{whose} depends on more than the index, or has no answer in JSON: choose another.")
     if dataset not in DATASETS:
         raise UserError(f"{whose} is unknown.{did_you_mean(dataset, DATASETS)}")
     values: dict[str, Any] = {}
@@ -95,8 +94,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     if answer is None:
         return Reward.of(False, reason="no answer")
     item = json.dumps({"answer": ground_truth, **entry, "metadata": metadata})
-    modules, whose = ("reasoning_gym", "sympy.physics.units"), f"The scorer of reasoning-gym's {name!r}"
-    value, fault = score_in_sandbox(grading, _SCORE, [str(name), answer.strip(), item], modules, whose)
+    given, modules = [str(name), answer.strip(), item], ("reasoning_gym", "sympy.physics.units")
+    value, fault = score_in_sandbox(grading, _SCORE, given, modules)
     if fault:
         raise UserError(f"reasoning-gym cannot score an item of {name!r}: {fault}")
     value = min(1.0, max(0.0, float(value)))
@@ -104,7 +103,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
 
 
 _SCORE = '''"""Run in the sandbox. A scorer may evaluate a literal or a formula, which reaches none of its names."""
-import ast, builtins, json, sys
+import ast, json, sys
 
 import reasoning_gym, sympy
 import sympy.physics.units  # simplify imports it, which parses names with the function that is replaced below
@@ -116,30 +115,25 @@ FUNCTIONS = "sin cos tan sec csc cot asin acos atan sinh cosh tanh exp log ln sq
 parse_expr = sympy_parser.parse_expr
 
 
-def check(text, formula):
+def checked(text, formula):
     for node in ast.walk(ast.parse(text.strip(), mode="eval")):
         name = isinstance(node, ast.Name) and (node.id in FUNCTIONS or len(node.id) <= 2)
         call = isinstance(node, ast.Call) and getattr(node.func, "id", None) in FUNCTIONS and not node.keywords
         constant = isinstance(node, ast.Constant) and (not formula or isinstance(node.value, (int, float)))
         if not (constant or isinstance(node, PLAIN) or (formula and (name or call))):
             raise ValueError("not a plain value or formula")
-
-
-def eval_plain(text, *_):
-    check(text, False)
-    return builtins.eval(text.strip(), {"__builtins__": {}})
+    return text.strip()
 
 
 def parse_formula(text, *arguments, **options):
-    check(text, True)
-    return parse_expr(text, *arguments, **options)
+    return parse_expr(checked(text, True), *arguments, **options)
 
 
 def score(name, answer, item):
     item = json.loads(item)
     scorer = reasoning_gym.get_score_answer_fn(name)
     module = sys.modules[type(scorer.__self__).__module__]
-    module.eval = eval_plain
+    module.eval = lambda text, *_: eval(checked(text, False), {"__builtins__": {}})
     sympy.parse_expr = sympy_parser.parse_expr = parse_formula
     if getattr(module, "parse_expr", None) is parse_expr:
         module.parse_expr = parse_formula

@@ -69,8 +69,7 @@ def score_codeio(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
     truth = _value(ground_truth) if isinstance(ground_truth, str) else ground_truth
     name = next((n for n in ("output", "input") if isinstance(truth, dict) and n in truth), None)
     if name is None:
-        shown = str(ground_truth)[:80]
-        raise UserError(f'The ground truth of codeio must be "output": … or "input": …, not {shown!r}.')
+        raise UserError(f'A truth of codeio is "output": … or "input": …, not {str(ground_truth)[:80]!r}.')
     values = [value for text in _candidates(response) if (value := _value(text)) is not _MISSING]
     if not values:
         return Reward.of(False, reason="no answer")
@@ -135,17 +134,16 @@ def score_claim(response: str, ground_truth: Any, extra_info: Mapping[str, Any],
     if claim is None:
         return Reward.of(False, reason="no assertion of literals")
     name, given, value = claim
-    if name != ("f" if re.search(r"(?m)^(?:async +)?def +f\b|^f *=(?!=)", code) else last_function(code)):
-        return Reward.of(False, reason=f"the assertion is about {name}, which is not the program's function")
+    function = "f" if re.search(r"(?m)^(?:async +)?def +f\b|^f *=(?!=)", code) else last_function(code)
     mode = str(extra_info.get("task") or extra_info.get("mode") or "")
     any_input = "input" not in shown or mode.endswith(("input", "-i"))
     of_input = "input" in shown and pformat(known[1]) == pformat(given)
     of_output = "output" in shown and pformat(known[2]) == pformat(value)
-    if not of_input and not (of_output and any_input):
+    if name != function or not (of_input or (of_output and any_input)):
         return Reward.of(False, reason="the assertion is about something else")
     runner = f"{code}\n\ndef _called(arguments, keywords):\n    return {name}(*arguments, **keywords)\n"
     seconds = min(_CALL_SECONDS, grading.remaining() - 0.3)
-    call = programs.call_function(grading, runner, "_called", [given], seconds)[0]
+    [call] = programs.call_function(grading, runner, "_called", [given], seconds)
     return Reward.of(call.error is None and pformat(call.value) == pformat(value))
 
 

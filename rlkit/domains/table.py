@@ -14,34 +14,23 @@ from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
-
-class Theme(NamedTuple):
-    """A kind of table: its row names, a category column and columns of whole numbers (low, high)."""
-
-    row: str
-    names: tuple[str, ...]
-    category: str
-    categories: tuple[str, ...]
-    numbers: dict[str, tuple[int, int]]
-
-
-# fmt: off
 THEMES = (
-    Theme("City", ("Arden", "Belmora", "Calder", "Dunmore", "Eastvale", "Farrow", "Glenby", "Harwick", "Inver",
-                   "Juniper"),
-          "Region", ("North", "South", "East", "West"),
-          {"Population (thousands)": (20, 990), "Rainfall (mm)": (150, 2400), "Parks": (2, 80), "Schools": (5, 160)}),
-    Theme("Product", ("lamp", "desk", "chair", "shelf", "mirror", "carpet", "clock", "vase", "bench", "stool"),
-          "Store", ("Downtown", "Harbor", "Airport"),
-          {"Units sold": (3, 400), "Price": (5, 900), "Returns": (0, 40), "Stock": (0, 700)}),
-    Theme("Team", ("Falcons", "Bears", "Comets", "Rovers", "Lions", "Wolves", "Sharks", "Eagles", "Miners", "Pilots"),
-          "Division", ("A", "B", "C"),
-          {"Wins": (0, 30), "Goals": (10, 120), "Cards": (0, 60), "Points": (5, 99)}),
-    Theme("Employee", ("Adler", "Brandt", "Castro", "Dietz", "Evans", "Fischer", "Garcia", "Holm", "Ito", "Jensen"),
-          "Department", ("Sales", "Research", "Support", "Finance"),
-          {"Age": (21, 64), "Years of service": (0, 35), "Projects": (1, 25), "Training hours": (0, 200)}),
-)
-# fmt: on
+    ("City", ("Arden", "Belmora", "Calder", "Dunmore", "Eastvale", "Farrow", "Glenby", "Harwick", "Inver",
+              "Juniper"),
+     "Region", ("North", "South", "East", "West"),
+     {"Population (thousands)": (20, 990), "Rainfall (mm)": (150, 2400), "Parks": (2, 80), "Schools": (5, 160)}),
+    ("Product", ("lamp", "desk", "chair", "shelf", "mirror", "carpet", "clock", "vase", "bench", "stool"),
+     "Store", ("Downtown", "Harbor", "Airport"),
+     {"Units sold": (3, 400), "Price": (5, 900), "Returns": (0, 40), "Stock": (0, 700)}),
+    ("Team", ("Falcons", "Bears", "Comets", "Rovers", "Lions", "Wolves", "Sharks", "Eagles", "Miners", "Pilots"),
+     "Division", ("A", "B", "C"),
+     {"Wins": (0, 30), "Goals": (10, 120), "Cards": (0, 60), "Points": (5, 99)}),
+    ("Employee", ("Adler", "Brandt", "Castro", "Dietz", "Evans", "Fischer", "Garcia", "Holm", "Ito", "Jensen"),
+     "Department", ("Sales", "Research", "Support", "Finance"),
+     {"Age": (21, 64), "Years of service": (0, 35), "Projects": (1, 25), "Training hours": (0, 200)}),
+)  # fmt: skip
+"""Of each kind of table what a row is, the rows' names, what a category is, the categories, and the columns of whole
+numbers (lowest, highest)."""
 
 Table = dict[str, list[Any]]
 """Columns by name: the rows' names, their categories, and columns of whole numbers that hold no value twice."""
@@ -51,9 +40,10 @@ LEVELS = {"cell": 1, "extreme": 1, "difference": 2, "count": 2, "total": 3, "mea
 _COLUMNS = 3  # with numbers
 
 
-def _ask(kind: str, table: Table, theme: Theme, column: str, rng: np.random.Generator) -> tuple[str, list]:
+def _ask(kind: str, table: Table, column: str, rng: np.random.Generator) -> tuple[str, list]:
     """A question of a kind about a number column, and its answers."""
-    names, categories, values = table[theme.row], table[theme.category], table[column]
+    row, category, *_ = table
+    names, categories, values = table[row], table[category], table[column]
     ranked = sorted(zip(values, names, categories, strict=True))
     match kind:
         case "cell":
@@ -61,7 +51,7 @@ def _ask(kind: str, table: Table, theme: Theme, column: str, rng: np.random.Gene
             return f"What is the {column} of {names[at]}?", [values[at]]
         case "extreme":
             word, place = ("highest", -1) if rng.integers(2) else ("lowest", 0)
-            return f"Which {theme.row} has the {word} {column}?", [ranked[place][1]]
+            return f"Which {row} has the {word} {column}?", [ranked[place][1]]
         case "difference":
             low, high = (ranked[k] for k in sorted(map(int, rng.permutation(len(ranked))[:2])))
             return f"By how much is the {column} of {high[1]} above that of {low[1]}?", [high[0] - low[0]]
@@ -73,16 +63,16 @@ def _ask(kind: str, table: Table, theme: Theme, column: str, rng: np.random.Gene
             return f"What is the mean {column} over all rows, to two decimals?", [f"{mean:.2f}"]
         case "top_two":
             best = [name for _, name, _ in ranked[:-3:-1]]
-            return f"Which two entries of {theme.row} have the highest {column}?", best
+            return f"Which two entries of {row} have the highest {column}?", best
         case "best_group":
             totals = {g: sum(v for v, _, c in ranked if c == g) for g in sorted(categories)}
             best = [g for g, total in totals.items() if total == max(totals.values())]
-            return f"Which {theme.category} has the largest total {column}?", best
+            return f"Which {category} has the largest total {column}?", best
     group = _pick(categories, rng)
-    inside, rows = [item for item in ranked if item[2] == group], f"the rows with {theme.category} {group}"
+    inside, rows = [item for item in ranked if item[2] == group], f"the rows with {category} {group}"
     if kind == "total":
         return f"What is the total {column} of {rows}?", [sum(item[0] for item in inside)]
-    return f"Among {rows}, which {theme.row} has the lowest {column}?", [inside[0][1]]
+    return f"Among {rows}, which {row} has the lowest {column}?", [inside[0][1]]
 
 
 @sources.register("tables")
@@ -98,31 +88,28 @@ class Tables(Source):
 
     def task(self, index: int) -> Task:
         rng = generator("tables", self.rows, _COLUMNS, self.level, index)
-        theme = THEMES[int(rng.integers(len(THEMES)))]
-        rows = int(rng.integers(3, self.rows + 1))
-        table = _table(theme, rows, rng)
+        table = _table(self.rows, rng)
         kind = _pick([kind for kind, level in LEVELS.items() if level <= self.level], rng)
-        question, answers = _ask(kind, table, theme, _pick(list(table)[2:], rng), rng)
+        question, answers = _ask(kind, table, _pick(list(table)[2:], rng), rng)
         lines = [list(table), ["---"] * len(table), *zip(*table.values(), strict=True)]
         bars = "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
         text = (  # in the words of Guru's prompts
             f"Here is a table:\n{bars}\n{question} Please output the final answer within "
             f"\\boxed{{}}. If there are multiple answers, please output them separated by |."
         )
-        info = {"index": index, "difficulty": LEVELS[kind] * rows, "question": question, "family": kind}
-        return Task.ask(
-            "table__generated", text, "|".join(map(str, answers)), ability="table", extra_info=info
-        )
+        difficulty, truth = LEVELS[kind] * len(lines[2:]), "|".join(map(str, answers))
+        info = {"index": index, "difficulty": difficulty, "question": question, "family": kind}
+        return Task.ask("table__generated", text, truth, ability="table", extra_info=info)
 
 
-def _table(theme: Theme, rows: int, rng: np.random.Generator) -> Table:
-    """Number columns hold no value twice, so that rankings have one answer."""
-    table: Table = {
-        theme.row: [theme.names[int(k)] for k in rng.permutation(len(theme.names))[:rows]],
-        theme.category: [_pick(theme.categories, rng) for _ in range(rows)],
-    }
-    for k in sorted(rng.permutation(len(theme.numbers))[:_COLUMNS]):
-        column, (low, high) = list(theme.numbers.items())[int(k)]
+def _table(most: int, rng: np.random.Generator) -> Table:
+    """A table of 3 to `most` rows. Number columns hold no value twice, so that rankings have one answer."""
+    row, names, category, categories, numbers = THEMES[int(rng.integers(len(THEMES)))]
+    rows = int(rng.integers(3, most + 1))
+    table: Table = {row: [names[int(k)] for k in rng.permutation(len(names))[:rows]]}
+    table[category] = [_pick(categories, rng) for _ in range(rows)]
+    for k in sorted(rng.permutation(len(numbers))[:_COLUMNS]):
+        column, (low, high) = list(numbers.items())[int(k)]
         table[column] = [int(v) for v in rng.choice(np.arange(low, high + 1), size=rows, replace=False)]
     return table
 
@@ -170,11 +157,9 @@ _MEASURED = re.compile(  # measures alone: other words may change the number, as
     r"|acres|hectares|seconds|minutes|h|hours|days|weeks|months|years)"
 )
 _SPACED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d,])")
-# fmt: off
 _UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-          "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+          "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]  # fmt: skip
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-# fmt: on
 NUMBERS = {word: n for n, word in enumerate(_UNITS)} | {word: 20 + 10 * n for n, word in enumerate(_TENS)}
 NUMBERS |= {f"{ten}-{_UNITS[n]}": NUMBERS[ten] + n for ten in _TENS for n in range(1, 10)}
 _WORDS = NUMBERS | {f"{word}-hundred": 100 * n for word, n in NUMBERS.items() if n}

@@ -52,7 +52,7 @@ def grade(
         elif grading.settings.scorer == "verl":
             source = f"from {_VERL} import default_compute_score as score"
             given = [data_source, response, ground_truth, dict(extra)]
-            reward = _reward_of(_VERL, score_in_sandbox(grading, source, given, (_VERL,), _VERL))
+            reward = _reward_of(_VERL, score_in_sandbox(grading, source, given, (_VERL,)))
         else:
             reward = _scored(resolve(data_source), response, truth, extra, grading)
         return _with_format(reward, response, grading.settings)
