@@ -71,21 +71,22 @@ def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out(
                 rows.append({**same, "step": step, "metric": "eval/pass@1", "value": value})
                 rows.append({**same, "step": step, "metric": "compute/total_flops", "value": flops})
     study = cast(StudyData, SimpleNamespace(metrics=pd.DataFrame(rows), holdout_after=None))
-    found = catalogue.along(study)
+    found, curves = catalogue.along(study)
     assert list(found) == ["small", "medium"]  # the largest is held out
     low, high = found["small"].interval()["C_mid"]
     assert low < 4e9 < high and found["small"].params["C_mid"] == pytest.approx(4e9, rel=0.2)
-    drawing = catalogue.law_along(study, found, "icml")
+    drawing = figures.law(found, curves, by="cell", venue="icml")
     assert set(drawing.table["group"]) == {"small", "medium"}
     assert {run["cell"] for run in drawing.sources["runs"]} == set(drawing.sources["law"]) == set(found)
     assert "The intervals rest on 2 clusters" in cautions(drawing.sources)  # runs are resampled whole
-    assert catalogue.told(study, found).empty
+    assert drawing.caption.startswith("The law: R = ")
+    assert catalogue.foretold(found, curves).empty
     late = cast(StudyData, SimpleNamespace(metrics=study.metrics, holdout_after=8))
-    early = catalogue.along(late)
+    early, curves = catalogue.along(late)
     assert len(early["small"].table.y) == 2 * 8 and early["small"].params["A"] == pytest.approx(0.8, abs=0.05)
-    points = catalogue.law_along(late, early, "icml").table.query("part == 'point' and group == 'small'")
+    points = figures.law(early, curves, by="cell").table.query("part == 'point' and group == 'small'")
     assert points["held_out"].sum() == 2 * 3 and len(points) == 2 * 11
-    row = catalogue.told(late, early).set_index("cell").loc["small"]
+    row = catalogue.foretold(early, curves).set_index("cell").loc["small"]
     assert row["runs"] == 2 and row["low"] < row["observed"] < row["high"]
     few = study.metrics[study.metrics["step"] < 4]
     with pytest.raises(UserError, match="needs 5 evaluations after the start, and a run has 3: set a lower"):

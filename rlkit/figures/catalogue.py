@@ -4,11 +4,14 @@ Add yours with `@figure`. A function raises a UserError where the study has no d
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from rlkit.errors import UserError
 from rlkit.figures import contrasts, laws, runs
@@ -17,11 +20,9 @@ from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import WIDTHS, looks, styled
 from rlkit.laws import LawFit, fit
 from rlkit.measures import comparisons, learning, summary
-from rlkit.measures.tables import curve_table
+from rlkit.measures.tables import curve_table, in_order, remember
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from rlkit.figures.study import StudyData
 
 SIZE, UNIQUE, SHARE = "parameters_non_embedding", "data.train_max_samples", "data.sft_ratio"
@@ -29,11 +30,9 @@ COMPUTE, PASSED, TOKENS = "compute/total_flops", "eval/pass@1", "tokens/response
 TRAINING = ("critic/score/mean", "actor/grad_norm", "actor/entropy", "response_length/mean")
 FOR_TRAINING_LAW = 5  # evaluations after the start, for the four parameters of a sigmoid
 FOR_LAW = 3  # values of its column that a law of one needs at least
-LEAST, LETTERS = 3, "abcdef"  # panels of the main figure
-SMALL: Any = {"axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "lines.markersize": 3,
-              "lines.linewidth": 1}  # of its panels  # fmt: skip
+LEAST = 3  # panels of the main figure
 
-Draw = Callable[["StudyData", str], Drawing | dict[str, Drawing]]
+Draw = Callable[..., Drawing | dict[str, Drawing]]
 FIGURES: dict[str, Draw] = {}
 """Every figure of a study by its file's name. Several drawings are by what distinguishes them, which is added to the
 file's name."""
@@ -57,16 +56,16 @@ def before_after(study: "StudyData", venue: str) -> Drawing:
 
 
 @figure
-def learning_curves(study: "StudyData", venue: str) -> Drawing:
+def learning_curves(study: "StudyData", venue: str, ax: Axes | None = None) -> Drawing:
     """Held-out pass@1 against the compute of reinforcement learning (a warm start not counted): thick the mean over
     seeds with its 95 % interval over problems, thin the runs."""
-    return runs.learning_curves(study.metrics, COMPUTE, by="cell", venue=venue, evals=study.evals)
+    return runs.learning_curves(study.metrics, COMPUTE, by="cell", venue=venue, evals=study.evals, ax=ax)
 
 
 @figure
-def learning_curves_by_step(study: "StudyData", venue: str) -> Drawing:
+def learning_curves_by_step(study: "StudyData", venue: str, ax: Axes | None = None) -> Drawing:
     """Held-out pass@1 along training: thick the mean over seeds with its 95 % interval over problems, thin runs."""
-    return runs.learning_curves(study.metrics, "step", by="cell", venue=venue, evals=study.evals)
+    return runs.learning_curves(study.metrics, "step", by="cell", venue=venue, evals=study.evals, ax=ax)
 
 
 @figure
@@ -107,19 +106,19 @@ def equal_compute(study: "StudyData", venue: str) -> Drawing:
 
 
 @figure
-def sample_efficiency(study: "StudyData", venue: str) -> Drawing:
+def sample_efficiency(study: "StudyData", venue: str, ax: Axes | None = None) -> Drawing:
     """Response tokens until held-out pass@1 reaches a level above its model's start, the mean over the runs that reach
     it (hollow: not all of them do); bars span those."""
     need = learning.needed(study.metrics, TOKENS, levels=5)
-    return contrasts.against(need, "level", TOKENS, by="cell", venue=venue)
+    return contrasts.against(need, "level", TOKENS, by="cell", venue=venue, ax=ax)
 
 
 @figure
-def scaling_law(study: "StudyData", venue: str) -> Drawing:
+def scaling_law(study: "StudyData", venue: str, ax: Axes | None = None) -> Drawing:
     """The law through the filled points, with a 95 % band: of a new run for a law of one column, of the curve for
     others. Hollow points were held out of the fit. On the grey ground the law is extrapolated: a star is what it
     predicts for a run that was held out, with its interval. A band ends where what is possible does."""
-    return laws.law(study.fit, study.points, by="cell", venue=venue)
+    return laws.law(study.fit, study.points, by="cell", venue=venue, ax=ax)
 
 
 @figure
@@ -148,7 +147,7 @@ def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
 def training_law(study: "StudyData", venue: str) -> Drawing:
     """The law of held-out pass@1 in the compute of training of each cell that is not held out, with 95 % bands of the
     curves."""
-    return law_along(study, along(study), venue)
+    return laws.law(*along(study), by="cell", venue=venue)
 
 
 @figure
@@ -191,9 +190,9 @@ def sft_ratio(study: "StudyData", venue: str) -> Drawing:
 
 
 @figure
-def pass_at_k(study: "StudyData", venue: str) -> Drawing:
+def pass_at_k(study: "StudyData", venue: str, ax: Axes | None = None) -> Drawing:
     """pass@k before (dashed, hollow) and after training (solid), with 95 % intervals over problems."""
-    return contrasts.pass_at_k_ends(comparisons.pass_at_k_ends(study.evals), venue)
+    return contrasts.pass_at_k_ends(comparisons.pass_at_k_ends(study.evals), venue, ax)
 
 
 @figure
@@ -203,73 +202,49 @@ def diversity(study: "StudyData", venue: str) -> Drawing:
     return contrasts.before_after(comparisons.diversity(study.evals), venue, "distinct")
 
 
-def along(study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE) -> dict[str, LawFit]:
-    """A law along training, of pass@1 after the start against compute, for each cell that is not held out, without the
-    evaluations that `holdout_after` holds out. Runs are resampled whole, and the noise of a cell of one run is
-    correlated in time. Raises UserError where a run has too few evaluations to fit."""
-    curves = _along(study, compute)
+def along(
+    study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE
+) -> tuple[dict[str, LawFit], pd.DataFrame]:
+    """A law along training, of pass@1 after the start against compute, for each cell that is not held out, and the
+    evaluations that they describe: those after `holdout_after` are held out. Runs are resampled whole, and the noise of
+    a cell of one run is correlated in time. Raises UserError where a run has too few evaluations to fit."""
+    seen = study.metrics[~study.metrics["held_out"].astype(bool)]
+    curves = curve_table(seen, compute, PASSED, "cell").query("step > 0")
+    curves = curves.assign(held_out=curves["step"] > (study.holdout_after or np.inf))
     if (found := curves[~curves["held_out"]].groupby("run").size().min()) < FOR_TRAINING_LAW:
         raise UserError(
             f"This needs {FOR_TRAINING_LAW} evaluations after the start, and a run has {found}: set a lower "
             "trainer.test_freq."
         )
     made, parts = {}, dict(list(curves.groupby("cell")))
-    for cell in (cell for cell in looks(study.metrics, "cell") if cell in parts):
-        together: Any = {"cluster": "run"} if parts[cell]["run"].nunique() > 1 else {"block": "step"}
+    for cell in (cell for cell in in_order(seen, "cell")["cell"] if cell in parts):
+        together = {"cluster": "run"} if parts[cell]["run"].nunique() > 1 else {"block": "step"}
         made[cell] = fit(parts[cell], law, x=compute, y=PASSED, bootstrap=500, **together)
-    return made
+    return made, remember(curves, seen, "cell")
 
 
-def _along(study: "StudyData", compute: str) -> pd.DataFrame:
-    """pass@1 after the start against compute, a row a run and evaluation, of the cells that are not held out."""
-    seen = study.metrics[~study.metrics["held_out"].astype(bool)]
-    curves = curve_table(seen, compute, PASSED, "cell").query("step > 0")
-    return curves.assign(held_out=curves["step"] > (study.holdout_after or np.inf))
-
-
-def law_along(study: "StudyData", found: dict[str, LawFit], venue: str) -> Drawing:
-    """The laws that `along` fitted, through the evaluations of their cells; held-out ones are hollow."""
-    first = next(iter(found.values()))
-    curves = _along(study, first.table.names[first.law.columns[0]])
-    drawing = laws.law(found, curves, by="cell", venue=venue)
-    drawn = study.metrics[study.metrics["cell"].isin(list(found))]
-    return replace(drawing, sources=sources(drawn) | drawing.sources, caption=f"The law: {first.law.source}.")
-
-
-def told(study: "StudyData", found: dict[str, LawFit]) -> pd.DataFrame:
+def foretold(found: dict[str, LawFit], curves: pd.DataFrame) -> pd.DataFrame:
     """What the laws of `along` foretell of each cell's last evaluation, beside what was observed, as
     `rlkit.measures.summary.held_out_error` has it; empty where the study holds no evaluation out."""
-    first = next(iter(found.values()))
-    held = _along(study, first.table.names[first.law.columns[0]]).query("held_out")
+    held = curves[curves["held_out"]]
     last = held[held["step"] == held.groupby("run")["step"].transform("max")]
-    cells = {str(cell): part for cell, part in last.groupby("cell")}
-    parts = [summary.held_out_error(found[cell], part) for cell, part in cells.items() if cell in found]
+    parts = [summary.held_out_error(found[str(cell)], part) for cell, part in last.groupby("cell")]
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     return table.assign(**{end: table[end].clip(0, 1) for end in ("low", "high") if end in table})
 
 
-def _curves(x: str, metric: str = PASSED) -> "Callable[[StudyData, Axes], Drawing]":
-    return lambda s, ax: runs.learning_curves(s.metrics, x, metric, by="cell", evals=s.evals, ax=ax)
+def _metric(name: str) -> Callable[..., Drawing]:
+    return lambda study, venue, ax: runs.learning_curves(study.metrics, "step", name, "cell", venue, ax=ax)
 
 
-def _law(study: "StudyData", ax: "Axes") -> Drawing:
-    if len(study.fit.law.columns) > 1:
-        raise UserError("A law of several columns has a figure of its own.")
-    return laws.law(study.fit, study.points, by="cell", ax=ax)
-
-
-PANELS: "dict[str, Callable[[StudyData, Axes], Drawing]]" = {
-    "held-out pass@1 along training, with 95 % intervals over problems": _curves("step"),
-    "the same against compute": _curves(COMPUTE),
-    "the law with its 95 % prediction band; hollow and beyond: held out": _law,
-    "response tokens to reach a level, hollow where not all runs do": lambda s, ax: contrasts.against(
-        learning.needed(s.metrics, TOKENS, levels=5), "level", TOKENS, by="cell", ax=ax
-    ),
-    "pass@k before (dashed) and after training": lambda s, ax: contrasts.pass_at_k_ends(
-        comparisons.pass_at_k_ends(s.evals), ax=ax
-    ),
-    "score of the training samples": _curves("step", "critic/score/mean"),
-    "entropy of the policy": _curves("step", "actor/entropy"),
+PANELS: dict[str, Callable[..., Drawing]] = {
+    "held-out pass@1 along training, with 95 % intervals over problems": learning_curves_by_step,
+    "the same against compute": learning_curves,
+    "the law with its 95 % prediction band; hollow and beyond: held out": scaling_law,
+    "response tokens to reach a level, hollow where not all runs do": sample_efficiency,
+    "pass@k before (dashed) and after training": pass_at_k,
+    "score of the training samples": _metric("critic/score/mean"),
+    "entropy of the policy": _metric("actor/entropy"),
 }
 """What a panel of the main figure shows, in the order of letters; the first six that the study has data for."""
 
@@ -277,36 +252,32 @@ PANELS: "dict[str, Callable[[StudyData, Axes], Drawing]]" = {
 @figure
 def main(study: "StudyData", venue: str) -> Drawing:
     """What the study found, at text width."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    width = WIDTHS.get(f"{venue}-text", WIDTHS[venue])
-    words, tables, found = [], [], {}
-    with styled(), matplotlib.rc_context(SMALL):
+    width, found = WIDTHS.get(f"{venue}-text", WIDTHS[venue]), dict[str, Drawing]()
+    small = {"axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7}
+    small |= {"lines.markersize": 3, "lines.linewidth": 1}
+    with styled(), matplotlib.rc_context(small):
         fig = Figure(figsize=(width, 0.62 * width), label=LETTERED)
         axes = list(fig.subplots(2, 3).flat)
         for shows, draw in PANELS.items():
-            if len(words) < len(axes):
-                ax, letter = axes[len(words)], LETTERS[len(words)]
-                try:
-                    drawing = draw(study, ax)
-                except UserError:
-                    ax.clear()
-                    continue
+            if len(found) == len(axes):
+                break
+            ax, letter = axes[len(found)], "abcdef"[len(found)]
+            try:
+                found[f"({letter}) {shows}."] = draw(study, venue, ax=ax)
                 ax.set_title(f"({letter})", loc="left", fontweight="bold")
-                words.append(f"({letter}) {shows}.")
-                tables.append(drawing.table.assign(panel=letter))
-                found |= drawing.sources
-        if len(words) < LEAST:
-            raise UserError(f"The main figure needs data for {LEAST} panels, and the study has {len(words)}.")
-        for ax in axes[len(words) :]:
+            except UserError:
+                ax.clear()
+        if len(found) < LEAST:
+            raise UserError(f"The main figure needs data for {LEAST} panels, and the study has {len(found)}.")
+        for ax in axes[len(found) :]:
             ax.remove()
         styles = looks(study.metrics, "cell")
         if len(styles) > 1:
             legend_below(fig, [Line2D([], [], **style) for style in styles.values()], list(map(str, styles)))
-    table = pd.concat(tables, ignore_index=True)
-    return Drawing(fig, table, found | sources(study.metrics), " ".join(words))
+    tables = [drawing.table.assign(panel=words[1]) for words, drawing in found.items()]
+    told = {key: value for drawing in found.values() for key, value in drawing.sources.items()}
+    made = told | sources(study.metrics)
+    return Drawing(fig, pd.concat(tables, ignore_index=True), made, " ".join(found))
 
 
 def _by_model(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str], Drawing]) -> dict[str, Drawing]:
@@ -327,8 +298,5 @@ def _needs(study: "StudyData", column: str, values: int = 2) -> None:
 def _with_column(study: "StudyData", column: str) -> pd.DataFrame:
     """pass@1 before and after with a column of the configuration."""
     _needs(study, column)
-    table = study.change
-    facts = study.metrics.groupby("cell", as_index=False)[[column, "model.path"]].first()
-    merged = table.merge(facts[[c for c in facts if c == "cell" or c not in table]], on="cell")
-    merged.attrs = table.attrs
-    return merged
+    values = study.metrics.groupby("cell")[column].first()
+    return study.change.assign(**{column: study.change["cell"].map(values)})

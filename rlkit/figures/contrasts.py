@@ -1,23 +1,21 @@
 """Figures that set the cells of a study against each other: along a key, a row each, by domain, by k, by compute."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pandas as pd
+import seaborn
+from matplotlib.axes import Axes
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
-from rlkit.figures.axes import LETTERED, NARROW, label_axes, legend, name_rows, new_axes, ticks_at
+from rlkit.figures.axes import LETTERED, NARROW, label_axes, legend, name_rows, new_axes
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, domain_name, looks, short, styled
 from rlkit.measures.summary import few_seeds, seeds_to_show, unequal_steps
 from rlkit.measures.tables import graded_ends
 from rlkit.results.labels import name_of
 from rlkit.seeds import generator
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white"}
 
@@ -29,7 +27,7 @@ def against(
     by: str,
     venue: str = "neurips",
     log: bool = False,
-    ax: "Axes | None" = None,
+    ax: Axes | None = None,
 ) -> Drawing:
     """`y` with its interval against `x`, a line for each `by`; hollow where some runs of it only are behind the point.
 
@@ -49,13 +47,15 @@ def against(
             part = rows[rows[by] == name]
             error = [part[y] - part["low"], part["high"] - part[y]]
             ax.errorbar(part[x], part[y], yerr=error, **style, elinewidth=0.8, capsize=2, label=str(name))
-            few: Any = style | HOLLOW
-            ax.plot(part.loc[some, x], part.loc[some, y], **few, zorder=3)
+            ax.plot(part.loc[some, x], part.loc[some, y], **style | HOLLOW, zorder=3)
         if some.any():
             ax.errorbar([], [], marker="o", color="0.4", **HOLLOW, label="reached by some of the runs")
+        ticks = sorted(set(rows[x]))
         if log:
             ax.set_xscale("log")
-            ticks_at(ax, sorted(set(rows[x])))
+        if log and len(ticks) <= 8:  # at the values themselves, while they are few
+            ax.set_xticks(ticks, list(map(short, ticks)))
+            ax.set_xticks([], minor=True)
         label_axes(ax, x, y)
         if len(styles) > 1 or some.any():
             legend(ax, LABELS.get(by))
@@ -81,11 +81,11 @@ def differences(table: pd.DataFrame, venue: str = "neurips") -> dict[str, Drawin
     for factor, rows in table.groupby("factor", sort=False):
         rows.attrs = table.attrs
         made[name_of(str(factor))] = _differences(rows, venue)
-    return made if len(made) > 1 else dict(zip([""], made.values(), strict=False))
+    return made if len(made) > 1 else {"": next(iter(made.values()))}
 
 
 def _differences(table: pd.DataFrame, venue: str) -> Drawing:
-    baseline, few = table["baseline"].iloc[0], few_seeds(table)
+    baseline, few, styles = table["baseline"].iloc[0], few_seeds(table), looks(table, "cell")
     seeds, several = table[["seeds", "baseline_seeds"]].to_numpy(), table["low_seeds"].notna().any()
     count = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
     words = [
@@ -99,11 +99,9 @@ def _differences(table: pd.DataFrame, venue: str) -> Drawing:
         fig, (ax,) = new_axes(venue, 1, 0.16 + 0.05 * len(table))
         _rows(ax, table, "difference", list(table["cell"]))
         if several:
-            styles = looks(table, "cell")
             colours = [styles[cell]["color"] for cell in table["cell"]]
-            ax.hlines(
-                range(len(table)), table["low_seeds"], table["high_seeds"], color=colours, linewidth=0.8
-            )
+            seeds_too = (range(len(table)), table["low_seeds"], table["high_seeds"])
+            ax.hlines(*seeds_too, color=colours, linewidth=0.8)
             ax.hlines([], 0, 0, color="0.4", linewidth=0.8, label="95 % over seeds and problems")
         ax.hlines([], 0, 0, color="0.4", linewidth=3, alpha=0.5, label="95 % over problems")
         ax.axvline(0, color="0.4", linewidth=0.6)
@@ -112,7 +110,7 @@ def _differences(table: pd.DataFrame, venue: str) -> Drawing:
     return Drawing(fig, table, sources(table), " ".join(filter(None, words)))
 
 
-def _rows(ax: "Axes", table: pd.DataFrame, value: str, names: list[str]) -> None:
+def _rows(ax: Axes, table: pd.DataFrame, value: str, names: list[str]) -> None:
     """A value with its interval (thick) in a row for each cell, from the top."""
     styles = looks(table, "cell")
     for place, (_, row) in enumerate(table.iterrows()):
@@ -123,7 +121,7 @@ def _rows(ax: "Axes", table: pd.DataFrame, value: str, names: list[str]) -> None
     label_axes(ax, value, "")
 
 
-def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: "Axes | None" = None) -> Drawing:
+def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: Axes | None = None) -> Drawing:
     """pass@k of a table of `rlkit.measures.comparisons.pass_at_k_ends` before training (dashed, hollow) and after
     (solid), with intervals; `ax` is a panel to draw on."""
     if table["k"].nunique() < 3:
@@ -158,15 +156,14 @@ def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(cells))
         for place, cell in enumerate(cells):
-            both = table[table["cell"] == cell].set_index("when").loc[list(places)]
-            ends, colour = [place + apart for apart in places.values()], styles[cell]["color"]
-            ax.plot(both[value], ends, color="0.75", linewidth=0.8, zorder=1)
-            for end, (when, row) in zip(ends, both.iterrows(), strict=True):
-                error = [[row[value] - row["low"]], [row["high"] - row[value]]]
-                face = colour if when == "after" else "white"
+            both, style = table[table["cell"] == cell].set_index("when"), styles[cell]
+            ends = [place + apart for apart in places.values()]
+            ax.plot(both.loc[list(places), value], ends, color="0.75", linewidth=0.8, zorder=1)
+            for end, when in zip(ends, places, strict=True):
+                low, middle, high = both.loc[when, ["low", value, "high"]]
                 ax.errorbar(
-                    row[value], end, xerr=error, fmt=styles[cell]["marker"], color=colour,
-                    markerfacecolor=face, elinewidth=0.8, capsize=1.5,
+                    middle, end, xerr=[[middle - low], [high - middle]], fmt=style["marker"], color=style["color"],
+                    markerfacecolor=style["color"] if when == "after" else "white", elinewidth=0.8, capsize=1.5,
                 )  # fmt: skip
         for when, face in (("before", "white"), ("after", "0.4")):
             ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=f"{when} training")
@@ -182,16 +179,14 @@ def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass
 def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Drawing:
     """How much training in each cell changed pass@1 in each domain, with 95 % intervals that resample held-out
     problems, each with its answers before and after."""
-    import seaborn
-
     keys, rows = ["cell", "data_source", "task_id"], []
     before, after = (part.groupby(keys)["correct"].mean() for part in graded_ends(evals).values())
-    for key, part in (after - before).dropna().groupby(level=["cell", "data_source"]):
-        cell, source = key  # type: ignore[misc]
-        rng = generator("drawings", "transfer", seed, str(cell), str(source))
-        value, low, high, tasks = bootstrap_mean(part.to_numpy(), rng=rng)
-        row = {"cell": cell, "data_source": source, "change of pass@1": value, "low": low, "high": high}
-        rows.append({**row, "tasks": tasks})
+    for (cell, source), part in (after - before).dropna().groupby(level=keys[:2]):  # type: ignore[misc]
+        mean = bootstrap_mean(
+            part.to_numpy(), rng=generator("drawings", "transfer", seed, str(cell), str(source))
+        )
+        row = {"cell": cell, "data_source": source, "change of pass@1": mean.value}
+        rows.append({**row, "low": mean.low, "high": mean.high, "tasks": mean.prompts})
     table = pd.DataFrame(rows)
     texts = [f"{r['change of pass@1']:+.3f}\n[{r['low']:+.3f}, {r['high']:+.3f}]" for r in rows]
     wide = table.assign(text=texts).pivot(index="cell", columns="data_source")
@@ -203,10 +198,9 @@ def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Draw
         column = fig.get_size_inches()[0] < NARROW  # where the numbers need the bar's room
         seaborn.heatmap(
             changes, annot=texts, fmt="", cmap="RdBu", vmin=-limit, vmax=limit, ax=ax, cbar=not column,
-            cbar_kws={"label": "change of pass@1"}, annot_kws={"size": 7},
+            cbar_kws={"label": "change of pass@1"}, annot_kws={"size": 7}, yticklabels=cells,
+            xticklabels=[domain_name(name).replace(": ", "\n") for name in changes],
         )  # fmt: skip
-        names = [domain_name(name).replace(": ", "\n") for name in changes]
-        ax.set_xticks(np.arange(len(names)) + 0.5, names, rotation=0)
-        ax.set_yticks(np.arange(len(cells)) + 0.5, cells, rotation=0)
+        ax.tick_params(rotation=0)
         ax.set(xlabel="", ylabel="")
     return Drawing(fig, table, sources(evals))

@@ -6,21 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from rlkit.figures.theme import LABELS, styled
 from rlkit.files import replacing, write_text
+from rlkit.laws import LawFit
 from rlkit.laws.report import escaped, findings
 from rlkit.measures.summary import held_out_error, outside
 from rlkit.measures.tables import runs_behind
 from rlkit.results.provenance import git_state
 from rlkit.results.store import plain
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from rlkit.laws import LawFit
 
 # Dates and the like would make each file differ from the one before.
 _METADATA: dict[str, dict[str, Any]] = {
@@ -33,8 +31,8 @@ _OF_LAW = ("law", "source", "params", "interval", "loss", "bootstrap", "n", "col
 class Drawing:
     """A figure, the table that it drew, its sources (see `sources`), and what its caption has to say."""
 
-    figure: "Figure"
-    table: "pd.DataFrame"
+    figure: Figure
+    table: pd.DataFrame
     sources: dict[str, Any] = field(default_factory=dict)
     caption: str = ""
 
@@ -46,14 +44,11 @@ class Drawing:
             UserError: the folder cannot be written.
         """
         path = Path(path)
-        *pictures, table, record = (
-            path.with_name(f"{path.name}.{kind}") for kind in (*_METADATA, "csv", "json")
-        )
-        with styled():
-            for target, (kind, metadata) in zip(pictures, _METADATA.items(), strict=True):
-                with replacing(target) as temporary:
-                    self.figure.savefig(temporary, format=kind, metadata=metadata)
-        write_text(table, self.table.to_csv(index=False, lineterminator="\n"))
+        files = {kind: path.with_name(f"{path.name}.{kind}") for kind in (*_METADATA, "csv", "json")}
+        for kind, metadata in _METADATA.items():
+            with styled(), replacing(files[kind]) as temporary:
+                self.figure.savefig(temporary, format=kind, metadata=metadata)
+        write_text(files["csv"], self.table.to_csv(index=False, lineterminator="\n"))
         content = {
             "figure": path.name,
             "caption": self.caption,
@@ -61,8 +56,8 @@ class Drawing:
             "drawn_with": {"rlkit": version("rlkit"), "matplotlib": version("matplotlib"), **git_state()},
             **self.sources,
         }
-        write_text(record, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
-        return [*pictures, table, record]
+        write_text(files["json"], json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
+        return list(files.values())
 
     def to_latex(self, file: str, wide: bool = False) -> str:
         """A figure environment (`wide`: over both columns) of a PDF as the paper finds it, with the caption and the
@@ -73,18 +68,15 @@ class Drawing:
             f"\\caption{{{escaped(self.caption)}}}\n\\label{{fig:{Path(file).stem}}}\n\\end{{{environment}}}\n"
         )
 
-    def png(self) -> bytes:
-        """The picture as a notebook shows it."""
+    def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
         with styled():
             self.figure.savefig(buffer, format="png", dpi=150)
         return buffer.getvalue()
 
-    _repr_png_ = png
-
 
 def sources(
-    df: "pd.DataFrame | None" = None, fit: "LawFit | Mapping[Any, LawFit] | None" = None
+    df: pd.DataFrame | None = None, fit: LawFit | Mapping[Any, LawFit] | None = None
 ) -> dict[str, Any]:
     """Where numbers come from, as JSON values: for each run its seed, commit, hashes of its data and of its
     held-out tasks and its scorer's version, and for a law (or several by name) its estimates, what it was fitted to,
@@ -94,11 +86,12 @@ def sources(
         df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.measures`, which remember theirs in `attrs`.
     """
     found: dict[str, Any] = {} if df is None else {"runs": runs_behind(df)}
-    fits = fit if isinstance(fit, Mapping) else {} if fit is None else {"": fit}
+    if fit is None:
+        return found
+    fits = fit if isinstance(fit, Mapping) else {"": fit}
     records = {str(name): json.loads(one.to_json()) for name, one in fits.items()}
     laws = {name: {k: record[k] for k in _OF_LAW if k in record} for name, record in records.items()}
-    if fit is not None:
-        found["law"] = laws if len(laws) > 1 else next(iter(laws.values()), {})
+    found["law"] = laws if len(laws) > 1 else next(iter(laws.values()))
     if df is not None and {"run", "cell", "held_out"} <= set(df) and df["run"].is_unique and "" in fits:
         found["law"]["held_out"] = plain(held_out_error(fits[""], df).to_dict("records"))
     return found

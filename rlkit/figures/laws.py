@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.mathtext import MathTextParser
 
 from rlkit.errors import UserError
@@ -18,9 +20,6 @@ from rlkit.figures.theme import LABELS, look, looks, short, styled
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.law import Law
 from rlkit.laws.report import symbol
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MOST_LINES = 8
 
@@ -47,7 +46,7 @@ def curves(
     along, x = names.pop(column), fit.table.columns[column]
     if points is not None:
         x = np.concatenate([x, points[along].to_numpy(float)])
-    if _logged(fit, column):
+    if (fit.table.columns[column] > 0).all():
         grid = pd.DataFrame({along: np.geomspace(x[x > 0].min() / before, x.max() * reach, count)})
     else:
         grid = pd.DataFrame({along: np.linspace(x.min(), x.max(), count)})
@@ -62,15 +61,9 @@ def curves(
     return along, others.merge(grid, how="cross")
 
 
-def _logged(fit: LawFit, column: str) -> bool:
-    """Whether a column of the law is drawn on a logarithmic axis."""
-    return bool((fit.table.columns[column] > 0).all())
-
-
-def log_axes(ax: Axes, fit: LawFit, along: str) -> None:
-    """Logarithmic axes where the law's column of the x axis, the table's `along`, and its residuals are."""
-    column = next(c for c in fit.law.columns if fit.table.names[c] == along)
-    if _logged(fit, column):
+def _log_axes(ax: Axes, x: pd.Series, fit: LawFit) -> None:
+    """Logarithmic axes where all of x is positive and where the law's residuals are logarithmic."""
+    if (x > 0).all():
         ax.set_xscale("log")
     if fit.space == "log":
         ax.set_yscale("log")
@@ -94,15 +87,19 @@ def law(
         by: of a law of one column, the column of points that is told apart by colour.
         level: of the band. ax: a panel to draw on, for a law of one column.
     """
-    if isinstance(fit, dict):
+    if isinstance(fit, LawFit) and len(fit.law.columns) == 1:
+        points = _marked(_fitted(fit) if points is None else points)
+        by = by if by is not None or "model.path" not in points else "model.path"
+        return _single(fit, points, by, venue, level, ax)
+    if ax is not None:
+        raise UserError("A law of several columns or groups has a figure of its own.")
+    if isinstance(fit, LawFit):
+        points, told = _fitted(fit) if points is None else points, ""
+        drawing = _lines({"": fit}, {"": points}, venue, level)
+    else:
         own = {group: points[points[by] == group] for group in fit} if points is not None and by else {}
-        return _lines(fit, own, venue, level)
-    points = _fitted(fit) if points is None else points
-    points = points if "held_out" in points else points.assign(held_out=False)
-    if len(fit.law.columns) > 1:
-        return _lines({"": fit}, {"": points}, venue, level)
-    by = by if by is not None or "model.path" not in points else "model.path"
-    return _single(fit, points, by, venue, level, ax)
+        drawing, told = _lines(fit, own, venue, level), f"The law: {next(iter(fit.values())).law.source}."
+    return replace(drawing, sources=sources(points, fit), caption=told)
 
 
 def _fitted(fit: LawFit) -> pd.DataFrame:
@@ -111,65 +108,63 @@ def _fitted(fit: LawFit) -> pd.DataFrame:
     return pd.DataFrame({names[c]: v for c, v in fit.table.columns.items()} | {names["y"]: fit.table.y})
 
 
-def _lines(
-    fits: Mapping[Any, LawFit], points: Mapping[Any, pd.DataFrame], venue: str, level: float
-) -> Drawing:
+def _marked(points: pd.DataFrame) -> pd.DataFrame:
+    """The points with a column that says which were held out."""
+    return points.assign(held_out=points["held_out"].astype(bool) if "held_out" in points else False)
+
+
+def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str, level: float) -> Drawing:
     """A curve with its confidence band for each group or, of one law of several columns, for each combination of the
     columns that do not vary along it; through the points of each group, by default those that were fitted."""
     lines: dict[str, tuple[pd.DataFrame, pd.DataFrame]] = {}
-    fit, along, others, tables = next(iter(fits.values())), "", [], []
+    tables, several = [], "" not in fits
     for group, fit in fits.items():
-        if group and len(fit.law.columns) > 1:
+        if several and len(fit.law.columns) > 1:
             raise UserError(
                 f"Groups of the law {fit.law.name!r}, which has several columns, are drawn one by one."
             )
-        own = points.get(group, _fitted(fit)).assign(group=group)
-        own = own if "held_out" in own else own.assign(held_out=False)
+        own = _marked(points.get(group, _fitted(fit))).assign(group=group)
         along, grid = curves(fit, points.get(group))
         band = grid.join(fit.predict(grid, band="confidence", level=level))
-        if fit.table.names["y"] in SHARES:
+        y, others = fit.table.names["y"], [c for c in grid if c != along]
+        if y in SHARES:
             band[["low", "high"]] = band[["low", "high"]].clip(0, 1)
-        others = [c for c in grid.columns if c != along]
         for key, part in band.groupby(others) if others else [((), band)]:
-            values = np.asarray(key, dtype=float)
-            same: Any = np.isclose(own[others].to_numpy(float), values).all(axis=1)
-            lines[", ".join(map(short, values)) or str(group)] = part, own[same]
+            same: Any = np.isclose(own[others].to_numpy(float), np.asarray(key, float)).all(axis=1)
+            lines[", ".join(map(short, key)) or str(group)] = part, own[same]
         tables += [own.assign(part="point"), band.assign(part="law", group=group)]
-    y = fit.table.names["y"]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         for i, (label, (band, own)) in enumerate(lines.items()):
             style, colour = look(i), look(i)["color"]
             ax.plot(band[along], band["prediction"], color=colour, linestyle=style["linestyle"])
             ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
-            for held, part in own.groupby(own["held_out"].astype(bool)):
+            for held, part in own.groupby("held_out"):
                 marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
-                held_label = "_" if group else f"{label}, held out"  # a group's name stands once
+                held_label = "_" if several else f"{label}, held out"  # a group's name stands once
                 ax.plot(part[along], part[y], **marks, label=held_label if held else label)
-        log_axes(ax, fit, along)
+        _log_axes(ax, band[along], fit)
         label_axes(ax, along, y)
         legend(ax, ", ".join(LABELS.get(name) or name for name in others) or None)
-    made = sources(points[""], fit) if "" in points else sources(fit=fits)
-    return Drawing(fig, pd.concat(tables, ignore_index=True), made)
+    return Drawing(fig, pd.concat(tables, ignore_index=True))
 
 
 def _single(
-    fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, level: float, ax: Axes | None = None
+    fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, level: float, ax: Axes | None
 ) -> Drawing:
     """A law of one column: solid where it was fitted and dashed beyond, over a grey ground; what it foretells for each
     held-out x as a star with its interval, beside the hollow points that were observed."""
     along, grid = curves(fit, points, count=200, reach=1.5, before=1.25)
     y, edge = fit.table.names["y"], fit.table.columns[fit.law.columns[0]].max()
     band = grid.join(fit.predict(grid, band="prediction", level=level))
-    held = points.loc[points["held_out"].astype(bool), [along]]
-    told = held.drop_duplicates().sort_values(along).reset_index(drop=True)
+    told = points.loc[points["held_out"], [along]].drop_duplicates().sort_values(along, ignore_index=True)
     told = told.join(fit.predict(told, band="prediction", level=level)) if len(told) else told
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5, ax)
         for part, dash in ((band[band[along] <= edge], "-"), (band[band[along] >= edge], "--")):
             ax.plot(part[along], part["prediction"], dash, color="0.2")
         ax.fill_between(band[along], band["low"], band["high"], color="0.85", lw=0)
-        log_axes(ax, fit, along)
+        _log_axes(ax, band[along], fit)
         ax.set_xlim(band[along].min(), band[along].max())
         low, high = min(band["low"].min(), points[y].min()), max(band["high"].max(), points[y].max())
         if y in SHARES:  # a band that leaves what is possible, or is far below all points, leaves the picture
@@ -183,7 +178,8 @@ def _single(
             ax.errorbar(told[along], told["prediction"], yerr=error, **star, label="predicted")
         _points(ax, points, along, y, by)
         label_axes(ax, along, y)
-        _write_estimates(ax, fit, level)
+        if fig.get_label() != LETTERED:  # a small panel has no room
+            _write_estimates(ax, fit, level)
         if len(ax.get_legend_handles_labels()[1]) > 1:
             legend(ax)
     parts = (points.assign(part="point"), band.assign(part="law"), told.assign(part="foretold"))
@@ -193,40 +189,35 @@ def _single(
 def _points(ax: Axes, points: pd.DataFrame, along: str, y: str, by: str | None) -> None:
     """Draw the points, hollow where they were held out. Where each name has an x of its own, the axis tells them apart,
     and the legend has one entry for all."""
-    held, names = points["held_out"].astype(bool), points[by or "held_out"]
+    names, pairs = points[by or "held_out"], points[[by or "held_out", along]].drop_duplicates()
     styles = looks(points, by) if by else {key: {"marker": "o", "color": "0.2"} for key in names}
-    pairs = pd.DataFrame({"name": names, "x": points[along]}).drop_duplicates()
-    own_x = not by or not (pairs["name"].duplicated().any() or pairs["x"].duplicated().any())
-    for (name, out), dots in points.groupby([names.rename("name"), held.rename("held")], sort=False):
-        style, words = styles[name], f"{name}, held out" if out else str(name)
-        marks: Any = style | {"linestyle": "none", "label": None if own_x else words}
-        ax.plot(dots[along], dots[y], **marks | ({"markerfacecolor": "white"} if out else {}), zorder=3)
-    for there, face, words in ((~held, "0.4", "fitted"), (held, "white", "held out")) if own_x else ():
-        if there.any():
+    own_x = not by or not (pairs[by].duplicated().any() or pairs[along].duplicated().any())
+    for (name, held), dots in points.groupby([names.rename("name"), "held_out"], sort=False):
+        words = f"{name}, held out" if held else str(name)
+        marks: Any = styles[name] | {"linestyle": "none", "label": None if own_x else words}
+        marks |= {"markerfacecolor": "white"} if held else {}
+        ax.plot(dots[along], dots[y], **marks, zorder=3)
+    for held, face, words in ((False, "0.4", "fitted"), (True, "white", "held out")):
+        if own_x and (points["held_out"] == held).any():
             ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=words)
 
 
 def _write_estimates(ax: Axes, fit: LawFit, level: float) -> None:
-    """The law and its estimates in the corner that a falling or rising curve leaves free; a small panel has no room."""
-    if ax.get_figure().get_label() == LETTERED:  # type: ignore[union-attr]
-        return
+    """The law and its estimates in the corner that a falling or rising curve leaves free."""
     falls = fit.table.y[np.argmax(fit.table.columns[fit.law.columns[0]])] < fit.table.y.max()
-    place = {"x": 0.97, "y": 0.96, "va": "top"} if falls else {"x": 0.97, "y": 0.04, "va": "bottom"}
+    place = {"y": 0.96, "va": "top"} if falls else {"y": 0.04, "va": "bottom"}
     lines, ends = [equation(fit.law)], fit.interval(level)
     for name, value in fit.params.items():
         span = f" [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" if name in ends else ""
         lines.append(f"{symbol(name)} = {value:.3g}{span}")
-    ax.text(s="\n".join(lines), **place, ha="right", fontsize=7, transform=ax.transAxes, linespacing=1.3)
+    text = "\n".join(lines)
+    ax.text(0.97, s=text, **place, ha="right", fontsize=7, transform=ax.transAxes, linespacing=1.3)
 
 
 def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:
     """Residuals in the fit's own space against its prediction, one look a value of the law's first column."""
-    columns, y = fit.table.columns, fit.table.names["y"]
-    name = fit.table.names[fit.law.columns[0]]
-    predicted = fit.predict(pd.DataFrame({fit.table.names[c]: values for c, values in columns.items()}))
-    table = pd.DataFrame(
-        {"predicted": predicted, "residual": fit.residuals, name: columns[fit.law.columns[0]]}
-    )
+    rows, y, name = _fitted(fit), fit.table.names["y"], fit.table.names[fit.law.columns[0]]
+    table = pd.DataFrame({"predicted": fit.predict(rows), "residual": fit.residuals, name: rows[name]})
     few = table[name].nunique() <= 10
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.45)

@@ -1,9 +1,10 @@
 """Figures of runs: learning curves, and metrics side by side."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from rlkit.errors import UserError
 from rlkit.figures.axes import label_axes, legend, new_axes, outer_labels, wrapped
@@ -11,9 +12,6 @@ from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import domain_name, looks, styled
 from rlkit.measures.summary import pass_rates
 from rlkit.measures.tables import curve_table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _FEW = 6  # runs whose own lines can be told apart behind the means
 
@@ -25,7 +23,7 @@ def learning_curves(
     by: str = "model.path",
     venue: str = "neurips",
     evals: pd.DataFrame | None = None,
-    ax: "Axes | None" = None,
+    ax: Axes | None = None,
 ) -> Drawing:
     """A metric along training: a thin line a run, a thick one for the mean over the seeds of each `by`.
 

@@ -39,28 +39,27 @@ class StudyData:
 
     @cached_property
     def _samples(self) -> pd.DataFrame:
-        return self._placed(read_evals(self.folder))
-
-    def _placed(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of runs that the study's file asks for."""
-        table = table.dropna(subset="cell")
-        if table.empty or SIZE not in table:
-            raise UserError(f"No run of {self.folder} has been evaluated yet: rlkit status {self.folder}.")
-        return table
+        return read_evals(self.folder).dropna(subset="cell")
 
     @cached_property
     def ungraded(self) -> list[str]:
         """The cells that are left out everywhere, for want of a graded sample before or after training."""
         return summary.ungraded(self._samples)
 
-    @cached_property
-    def metrics(self) -> pd.DataFrame:
-        table = self._placed(read(self.folder))
+    def _graded(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of graded cells, of runs that the study's file asks for."""
+        table = table.dropna(subset="cell")
+        if table.empty or SIZE not in table:
+            raise UserError(f"No run of {self.folder} has been evaluated yet: rlkit status {self.folder}.")
         return table[~table["cell"].isin(self.ungraded)]
 
     @cached_property
+    def metrics(self) -> pd.DataFrame:
+        return self._graded(read(self.folder))
+
+    @cached_property
     def evals(self) -> pd.DataFrame:
-        return self._samples[~self._samples["cell"].isin(self.ungraded)]
+        return self._graded(self._samples)
 
     @property
     def holdout_after(self) -> int | None:
@@ -100,11 +99,11 @@ class StudyData:
         for file, drawing in draw(self, venue, [name]):
             if isinstance(drawing, UserError):
                 print(f"{name}: {drawing}")
-                continue
-            drawing.save(self.folder / "figures" / file)
-            if file != name:
-                print(file)
-            display(drawing)
+            else:
+                drawing.save(self.folder / "figures" / file)
+                if file != name:
+                    print(file)
+                display(drawing)
 
     def keep(self, name: str, drawing: Drawing) -> Drawing:
         """Write a drawing to the study's figures/ as the figure of a name (see `FIGURES`), with its caption; return it
@@ -154,35 +153,29 @@ def tables(study: StudyData) -> dict[str, str]:
     mark, caution = " of the law's fit" if found else "", summary.unequal_steps(study.change)
     words = [f"† held out{mark}." if any(held) else "", caution, escaped(study.left_out())]
     pairs = {f"pass@1 {when}": (f"low {when}", f"high {when}") for when in ("before", "after")}
-    counts, note = ["runs", "problems", *["steps"] * bool(caution)], " ".join(filter(None, words))
-    found["before_after"] = _with_intervals(joined, ["cell", *counts], pairs, note)
+    columns = ["cell", "runs", "problems", *["steps"] * bool(caution), *pairs]
+    found["before_after"] = latex_table(joined, pairs, " ".join(filter(None, words)), columns)
     if suites := summary.suite_changes(study.folder):
         apart = pd.concat([_ends(change).assign(suite=name) for name, change in suites.items()])
-        found["suites"] = _with_intervals(apart, ["suite", "cell", "runs", "problems"], pairs)
+        found["suites"] = latex_table(apart, pairs, columns=["suite", "cell", "runs", "problems", *pairs])
     with suppress(UserError):
         apart = differences(study.evals)
-        both = {"over problems": ("low", "high"), "over seeds too": ("low_seeds", "high_seeds")}
-        wide = apart.assign(**dict.fromkeys(both, apart["difference"]))
-        # One says nothing of others.
-        wide["over seeds too"] = wide["over seeds too"].where(wide["low_seeds"].notna())
+        over = {"over problems": ("low", "high"), "over seeds too": ("low_seeds", "high_seeds")}
+        apart["over problems"] = apart["difference"]
+        apart["over seeds too"] = apart["difference"].where(
+            apart["low_seeds"].notna()
+        )  # one says nothing of others
         note = r"Final pass@1 less the baseline's, with 95 \% intervals."
-        found["differences"] = _with_intervals(wide, ["cell", "baseline", "problems", "seeds"], both, note)
+        columns = ["cell", "baseline", "problems", "seeds", *over]
+        found["differences"] = latex_table(apart, over, note, columns)
     return found
-
-
-def _with_intervals(
-    table: pd.DataFrame, columns: list[str], pairs: dict[str, tuple[str, str]], note: str = ""
-) -> str:
-    ends = [end for pair in pairs.values() for end in pair]
-    return latex_table(table[[*columns, *pairs, *ends]], pairs, note=note)
 
 
 def _ends(change: pd.DataFrame) -> pd.DataFrame:
     """A row a cell: the columns of `before_after`, before and after, and its counts."""
     before, after = (change[change["when"] == when] for when in ("before", "after"))
     joined = before.merge(after, on="cell", suffixes=(" before", " after"))
-    counts = {"runs after": "runs", "tasks after": "problems", "steps after": "steps"}
-    return joined.rename(columns=counts)
+    return joined.rename(columns={"runs after": "runs", "tasks after": "problems", "steps after": "steps"})
 
 
 def render(

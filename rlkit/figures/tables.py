@@ -1,7 +1,7 @@
 """Tables of a DataFrame, values with their intervals: for a notebook, and as booktabs LaTeX for a paper."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,16 +30,17 @@ def table(frame: "pd.DataFrame", *columns: str) -> "Styler":
             frame = frame.assign(**{name: frame[value].where(frame[low].notna())})
         intervals[name] = (low, low.replace("low", "high", 1))
         columns += (name,) if columns and name not in columns else ()
-    shown, numbers = _in_words(frame, intervals)
-    shown = shown[[c for c in columns or shown]]
+    shown, numbers = _in_words(frame, intervals, columns)
     style = shown.style.hide(axis="index").format(escape="html", na_rep="–")
-    left: Any = {"text-align": "left", "white-space": "pre-wrap"}
-    right: Any = {"text-align": "right"}
-    return style.set_properties(**left).set_properties(subset=[c for c in shown if c in numbers], **right)
+    style.set_properties(**{"text-align": "left", "white-space": "pre-wrap"})
+    return style.set_properties(subset=numbers, **{"text-align": "right"})
 
 
 def latex_table(
-    table: "pd.DataFrame", intervals: Mapping[str, tuple[str, str]] | None = None, note: str = ""
+    table: "pd.DataFrame",
+    intervals: Mapping[str, tuple[str, str]] | None = None,
+    note: str = "",
+    columns: Sequence[str] = (),
 ) -> str:
     """A booktabs tabular. Needs the package booktabs.
 
@@ -48,6 +49,7 @@ def latex_table(
         intervals: for a column the columns with the ends of its interval, which is set behind the value in
             small type instead of in columns of its own.
         note: LaTeX under the table, in small type.
+        columns: these only, in this order, without the ends; default all.
 
     Raises:
         UserError: an interval names a column that the table lacks.
@@ -58,11 +60,10 @@ def latex_table(
             raise UserError(
                 f"intervals names {column!r}, which is no column: the table has {', '.join(map(str, table))}."
             )
-    shown, numbers = _in_words(table, ends, latex=True)
+    shown, numbers = _in_words(table, ends, columns, latex=True)
     style = shown.style.hide(axis="index").format_index(escape="latex", axis="columns")
-    style = style.format(subset=[c for c in shown if c not in numbers], escape="latex", na_rep="--")
-    sides = "".join("r" if c in numbers else "l" for c in shown)
-    text = style.to_latex(hrules=True, column_format=sides)
+    style.format(subset=[c for c in shown if c not in numbers], escape="latex", na_rep="--")
+    text = style.to_latex(hrules=True, column_format="".join("r" if c in numbers else "l" for c in shown))
     if not note:
         return text
     line = rf"\multicolumn{{{len(shown.columns)}}}{{l}}{{\scriptsize {note}}} \\"
@@ -70,20 +71,22 @@ def latex_table(
 
 
 def _in_words(
-    frame: "pd.DataFrame", intervals: Mapping[str, tuple[str, str]], latex: bool = False
-) -> "tuple[pd.DataFrame, set[Any]]":
+    frame: "pd.DataFrame",
+    intervals: Mapping[str, tuple[str, str]],
+    columns: Sequence[str],
+    latex: bool = False,
+) -> "tuple[pd.DataFrame, list[Any]]":
     """The table with its numbers in words and intervals behind their values, and which columns had numbers."""
-    numbers = {c for c in frame if c in intervals or frame[c].dtype.kind in "iuf"}
-    shown = frame.astype(object)
-    for column in numbers:
-        shown[column] = _words(frame[column], latex)
-    for column, (low, high) in intervals.items():
-        values = zip(shown[column], *(_words(frame[end], latex) for end in (low, high)), strict=True)
-        known = frame[column].notna() & (frame[low].notna() | frame[high].notna())
-        form = r"{0} {{\scriptsize [{1}, {2}]}}" if latex else "{0} [{1}, {2}]"
-        shown[column] = [form.format(*v) if k else v[0] for v, k in zip(values, known, strict=True)]
-    hidden = {end for pair in intervals.values() for end in pair}
-    return shown.drop(columns=list(hidden)), numbers - hidden
+    ends = [end for pair in intervals.values() for end in pair]
+    numbers = {*intervals, *ends, *(c for c in frame if frame[c].dtype.kind in "iuf")}
+    shown = frame.astype(object).assign(**{str(c): _words(frame[c], latex) for c in numbers})
+    form = r"{} {{\scriptsize [{}, {}]}}" if latex else "{} [{}, {}]"
+    for column, pair in intervals.items():
+        known = frame[column].notna() & frame[list(pair)].notna().any(axis=1)
+        cells = zip(shown[[column, *pair]].to_numpy(), known, strict=True)
+        shown[column] = [form.format(*cell) if is_known else cell[0] for cell, is_known in cells]
+    chosen = list(columns) or [c for c in shown if c not in ends]
+    return shown[chosen], [c for c in chosen if c in numbers]
 
 
 def _words(values: "pd.Series", latex: bool) -> list[str]:
@@ -91,21 +94,14 @@ def _words(values: "pd.Series", latex: bool) -> list[str]:
     values = values.astype(float)
     known = values[np.isfinite(values)]
     whole = bool((known == known.round()).all())
-    dash, infinite, space = ("--", r"$\infty$", r"\,") if latex else ("–", "∞", ",")
 
     def word(value: float) -> str:
-        size = abs(value)
-        if math.isnan(value):
-            return dash
-        if math.isinf(value):
-            text = infinite
-        elif 0 < size < 0.001 and not whole:
-            text = f"{size:.2e}"
-        else:
-            decimals = 0 if whole else max(0, 3 - max(0, math.floor(math.log10(size or 1))))
-            text = f"{size:,.{decimals}f}".replace(",", space)
-        if value >= 0:
+        decimals = 0 if whole else max(0, 3 - int(math.log10(max(1.0, min(abs(value), 1e9)))))
+        text = f"{value:.2e}" if 0 < abs(value) < 0.001 and not whole else f"{value:z,.{decimals}f}"
+        text = text.replace("nan", "–").replace("inf", "∞")
+        if not latex:
             return text
-        return f"${'-' + text.strip('$')}$" if latex else f"-{text}"
+        text = text.replace(",", r"\,").replace("–", "--").replace("∞", r"\infty")
+        return f"${text}$" if value < 0 or math.isinf(value) else text
 
     return [word(value) for value in values]

@@ -4,23 +4,25 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib.style
+import pandas as pd
+from matplotlib.colors import to_hex
+from matplotlib.ticker import EngFormatter
 
 from rlkit.errors import UserError, did_you_mean
 from rlkit.measures.tables import in_order
 
-if TYPE_CHECKING:
-    import pandas as pd
+STYLE = Path(__file__).with_name("paper.mplstyle")
 
 WIDTHS = {
     "neurips": 5.5, "iclr": 5.5, "colm": 5.5, "jmlr": 6.0, "tmlr": 6.5,
     "icml": 3.25, "icml-text": 6.75, "acl": 3.03, "acl-text": 6.3, "aaai": 3.3, "aaai-text": 7.0,
     "cvpr": 3.25, "cvpr-text": 6.875,
 }  # fmt: skip
-"""Inches of the text width, or of a column where the venue prints two (`-text` spans both): the venues' style
-files of 2025."""
+"""Inches of the text width, or of a column where the venue prints two (`-text` spans both): the style files of 2025."""
 
 LABELS = {
     "step": "training steps",
@@ -55,29 +57,17 @@ RAMPS = (
 UNITS = {"k": 1e3, "m": 1e6, "b": 1e9}
 
 
-@cache
-def _style() -> Any:
-    import matplotlib
-
-    path = Path(__file__).with_name("paper.mplstyle")
-    return matplotlib.rc_params_from_file(path, use_default_template=False)
-
-
 def theme() -> None:
     """Use the look of these figures for everything that this process draws with matplotlib."""
-    import matplotlib
-
-    matplotlib.rcParams.update(_style())
+    matplotlib.style.use(STYLE)
 
 
 def styled() -> AbstractContextManager[None]:
     """The look of these figures inside a `with` block only."""
-    import matplotlib
-
-    return matplotlib.rc_context(_style())
+    return matplotlib.style.context(STYLE)
 
 
-def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any]]:
+def looks(df: pd.DataFrame, by: str = "model.path") -> dict[Any, dict[str, Any]]:
     """`color`, `marker` and `linestyle` of each value of `by` in the table, smallest model first.
 
     The colour of a model with a nominal size is that size's step on a ramp from light (small) to dark (large), the same
@@ -111,34 +101,30 @@ def _of_models(models: Sequence[Any]) -> list[dict[str, Any]]:
 def _of_sizes(sizes: Sequence[float]) -> list[dict[str, Any]]:
     """The looks of numbers of parameters, the nearest step of their range's ramp each; of two models of one step, the
     second takes the next marker."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
     steps = [(i / (len(ramp) - 1), size) for ramp in RAMPS for i, size in enumerate(ramp)]
     places, found = [], []
     for size in sizes:
         place = min(range(len(steps)), key=lambda i: abs(math.log(steps[i][1] / max(size, 1))))
         # Its palest fifth fades on white paper.
-        colour = to_hex(colormaps["plasma"](0.78 * (1 - steps[place][0])))
+        colour = to_hex(matplotlib.colormaps["plasma"](0.78 * (1 - steps[place][0])))
         marker = MARKERS[(place + places.count(place)) % len(MARKERS)]
         found.append({"color": colour, "marker": marker, "linestyle": "-"})
         places.append(place)
     return found
 
 
-def _of_variants(pairs: "pd.DataFrame", by: str) -> list[dict[str, Any]]:
+def _of_variants(pairs: pd.DataFrame, by: str) -> list[dict[str, Any]]:
     """The colour of each row's variant, with the marker and line of what it has beside that."""
-    of_variant = [look(int(place)) for place in pairs["variant_place"]]
-    named = zip(pairs[by], pairs["variant"].astype(str), strict=True)
-    beside = [str(name).removeprefix(variant) for name, variant in named]
-    different = list(dict.fromkeys(beside))
-    if len(different) == 1:
-        return of_variant
-    models = dict(zip(beside, pairs["model.path"], strict=True)) if "model.path" in pairs else {}
-    sizes = len(set(models.values())) == len(different)
-    told = _of_models([models[rest] for rest in different]) if sizes else map(look, range(len(different)))
-    styles = dict(zip(different, told, strict=True))
-    return [styles[rest] | {"color": one["color"]} for one, rest in zip(of_variant, beside, strict=True)]
+    named = zip(pairs[by].astype(str), pairs["variant"].astype(str), strict=True)
+    beside = [name.removeprefix(variant) for name, variant in named]
+    colours = [look(int(place)) for place in pairs["variant_place"]]
+    if len(set(beside)) == 1:
+        return colours
+    models = dict(zip(beside, pairs["model.path"], strict=True))
+    unique = len(set(models.values())) == len(models)
+    told = _of_models(list(models.values())) if unique else map(look, range(len(models)))
+    styles = dict(zip(models, told, strict=True))
+    return [styles[name] | {"color": one["color"]} for name, one in zip(beside, colours, strict=True)]
 
 
 def look(place: int) -> dict[str, Any]:
@@ -164,8 +150,6 @@ def domain_name(data_source: str) -> str:
 
 def short(value: float) -> str:
     """A number for a legend: 107k, 1.5M, 0.0003; a whole one of four digits, as an axis has it: 1024."""
-    from matplotlib.ticker import EngFormatter
-
     if abs(value) < 1000 or (value == int(value) and abs(value) < 10_000):
         return f"{value:.4g}" if value == int(value) else f"{value:.3g}"
     return EngFormatter(sep="", useMathText=False)(float(f"{value:.3g}"))
