@@ -100,6 +100,38 @@ def test_no_scorer_runs_what_a_response_says(monkeypatch):
         assert not list(Path(folder).iterdir())
 
 
+def test_no_verdict_depends_on_the_units_that_were_read_before():
+    """pint adds each unit with a prefix to its own, and would then take that for one to be prefixed."""
+    prefixed = [
+        ("math__x", rf"\\boxed{{5 \\text{{ {unit}}}}}", "5 kg", None) for unit in ("millimeter", "centim")
+    ]
+    twice = [
+        ("math__x", r"\boxed{5 \text{ m}}", r"5 \text{ kilomillimeter}", None),
+        ("stem__x", r"\boxed{5 \text{ decamillimeter}}", r"5 \text{ cm}", None),
+    ]
+    with Router(RewardConfig(num_workers=1)) as router:
+        before, *_, after = (router.grade_rows(rows) for rows in (twice, prefixed, twice))
+    assert [r.correct for r in (*before, *after)] == [False] * 4
+
+
+FN = {"fn_name": "f", "inputs": [[1]], "outputs": [{"a": 1}]}
+CLAIM = {"functional": "def f(n):\n    return 'a ' * n"}
+
+
+@pytest.mark.parametrize(
+    ("source", "program", "truth", "info"),
+    [
+        ("codegen__x", "def f(x): return {1 << 10**7: 1}", FN, None),
+        ("codegen__x", "print('1e' + '9' * 200)", {"inputs": ["1"], "outputs": ["1.5"]}, None),
+        ("simulation__cruxeval-i", "assert f(8_000_000) == 'a'", CLAIM, {"output": "'a'"}),
+    ],
+)
+def test_a_value_of_great_size_is_wrong_without_an_end_of_the_worker(source, program, truth, info):
+    with Router(RewardConfig(num_workers=1, timeout=6, total_timeout=6)) as router:
+        [reward] = router.grade_rows([(source, f"```python\n{program}\n```", truth, info)])
+    assert reward.correct is False and not {"killed", "exception"} & set(reward.parts), reward
+
+
 def test_the_scorers_of_reasoning_gym_that_evaluate_are_all_attacked():
     reasoning_gym = pytest.importorskip("reasoning_gym")
     found = set()

@@ -308,12 +308,16 @@ def test_a_custom_function_has_no_variable_that_was_not_named_and_is_nobody(cust
     monkeypatch.setenv("WANDB_API_KEY", "hush")
     monkeypatch.setenv("HTTPS_PROXY", "http://me:hush@proxy:80")
     monkeypatch.setenv("MY_SERVICE", "there")
+    monkeypatch.setenv("PYTHON_DEPLOY_TOKEN", "hush")
+    monkeypatch.setenv("LC_API_KEY", "hush")
+    monkeypatch.setenv("PYTHONWARNINGS", "error")  # answers that are read as Python would fail by it
     config = RewardConfig(
         num_workers=1, custom_reward_function=f"{custom_file}:compute_score", env_vars=("MY_SERVICE",)
     )
     with Router(config) as router:
         [reward] = router.grade_rows(rows("who"))
-    assert not {"WANDB_API_KEY", "HTTPS_PROXY"} & set(reward.parts["variables"])
+    ours = {"WANDB_API_KEY", "HTTPS_PROXY", "PYTHON_DEPLOY_TOKEN", "LC_API_KEY", "PYTHONWARNINGS"}
+    assert not ours & set(reward.parts["variables"])
     assert {"PATH", "MY_SERVICE"} <= set(reward.parts["variables"]) and not reward.parts["shown"]
     assert reward.parts["user"] == (os.geteuid() or 65534)
 

@@ -1,10 +1,13 @@
 # ruff: noqa: E501 (whole programs as one-line strings)
 """The sandbox: what programs can and cannot do, in bubblewrap and in the fallback."""
 
+import contextlib
 import os
+import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -156,6 +159,43 @@ def test_nothing_of_one_program_reaches_the_next(jail):
     assert run(jail, program).stdout == run(jail, program).stdout == b"[]\n"
     assert run(jail, "import builtins\nbuiltins.print = None").status == 0
     assert run(jail, "import json; print(json.dumps(1))").stdout == b"1\n"
+
+
+def test_a_file_in_a_folder_of_the_system_does_not_reach_the_next_program(jail):
+    shown = "import os\nfor p in ('/run/lock', '/dev/mqueue', '/var/tmp'):\n    print(os.path.exists(p + '/left'))\n"
+    leave = "    try: open(p + '/left', 'w').close()\n    except OSError: pass"
+    assert [run(jail, shown + leave).stdout for _ in range(2)] == [b"False\n" * 3] * 2
+
+
+TAKEN = """import socket
+taken = []
+for number in range(60_000, 65_000):
+    taken.append(socket.socket(socket.AF_UNIX))
+    taken[-1].bind(f"\\0rlkit-sandbox-user-{number}")
+"""
+
+
+def test_a_program_keeps_no_other_jail_from_a_user_of_its_own(level):
+    limits, program = {**LIMITS, "NOFILE": 6000}, TAKEN + "print(7)\ninput()\nimport time\ntime.sleep(9)"
+    if os.geteuid() != 0:
+        pytest.skip("only root gives programs users of their own")
+    with Jail(choose(level), limits=limits) as greedy, tempfile.TemporaryFile() as out:
+        greedy.start([out.fileno()] * 3, [], 9, role="script", program=program)
+        time.sleep(1)
+        with Jail(choose(level)) as jail:
+            assert works(jail)
+        greedy.finish()
+
+
+def test_a_program_has_no_descriptor_of_ours_however_many_there_are(level):
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 6000:
+        pytest.skip("few descriptors are allowed here")
+    with contextlib.ExitStack() as stack:
+        for _ in range(5000):
+            stack.enter_context(open(os.devnull))
+        with Jail(choose(level)) as jail:
+            program = "import os\nprint(os.listdir('/proc/self/fd'))"
+            assert run(jail, program).stdout == b"['0', '1', '2', '3']\n"  # the last is the folder's
 
 
 @pytest.mark.parametrize("call", ["shmget(77, 4096, 0o1600)", "semget(77, 1, 0o1600)", "msgget(77, 0o1600)",

@@ -62,7 +62,7 @@ def score_in_sandbox(grading: Grading, source: str, given: list[Any], modules: S
 
 # Printed outputs and returned values against the expected ones, as judges of programs compare them.
 
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?")
 _WORDS = ("yes", "no", "nan", "inf", "-inf")
 _LONGEST_NUMBER = 300  # characters; longer ones are compared as text
 
@@ -126,7 +126,7 @@ def same_value(got: Any, expected: Any) -> bool:
 
 
 def _key(key: Any) -> str:
-    """A key as JSON writes it; str() refuses a whole number of great length."""
+    """A key as JSON writes it, but for whole numbers of thousands of digits, which str() refuses."""
     if isinstance(key, bool) or key is None:
         return json.dumps(key)
-    return str(Decimal(key)) if isinstance(key, int) else str(key)
+    return hex(key) if isinstance(key, int) and key.bit_length() > 14_000 else str(key)

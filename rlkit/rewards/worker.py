@@ -47,6 +47,9 @@ _VARIABLES = {
     "CUDA_VISIBLE_DEVICES", "RLKIT_PLUGINS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
     "HF_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "PYTHONPATH", "PYTHONHOME", "PYTHONUTF8", "PYTHONHASHSEED", "PYTHONNOUSERSITE", "PYTHONUSERBASE",
+    "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "LC_ALL", "LC_CTYPE", "LC_COLLATE", "LC_MESSAGES", "LC_NUMERIC",
+    "LC_MONETARY", "LC_TIME",
 }  # fmt: skip
 
 
@@ -56,8 +59,9 @@ def environment(config: RewardConfig) -> dict[str, str]:
     named = {*config.env_vars, *(("JUDGE_API_KEY",) if config.judge_url else ())}
     found = {"OPENBLAS_NUM_THREADS": "1"}  # each thread takes address space, of which there is a limit
     for name, value in os.environ.items():
-        plain = name in _VARIABLES or name.startswith(("LC_", "PYTHON"))
-        if name in named or (plain and "@" not in value):  # a proxy's address may hold a password
+        if name in named or (
+            name in _VARIABLES and "@" not in value
+        ):  # a proxy's address may hold a password
             found[name] = value
     return found
 

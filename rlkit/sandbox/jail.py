@@ -32,7 +32,7 @@ _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x8000000, 
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_PRIVATE, _MS_REC = 2, 4, 8, 1 << 18, 1 << 14
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP = 1, 4, 22
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
-_SHARED = ("/tmp", "/var/tmp", "/dev/shm")
+_SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", "/var/crash")  # which all may write
 _WATCH = 0.05  # seconds between looks at the memory of a program and its children
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -47,6 +47,8 @@ def main(settings: str) -> None:
     user (the uid of programs, 0 for ours), limits, modules (imported first) and paths (where they are imported from).
     """
     given = json.loads(settings)
+    control = os.dup(given["control"])  # a low number, as select wants it
+    os.close(given["control"])
     sys.path[-1:] = given["paths"]  # in place of the sandbox's own folder
     _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)  # a program of the same user cannot trace or read us
     if given["level"] == "rlimits":
@@ -59,7 +61,7 @@ def main(settings: str) -> None:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # collections in a forked program touch, and so copy, nothing of this process
-    _Server(socket.socket(fileno=given["control"]), given).serve()
+    _Server(socket.socket(fileno=control), given).serve()
 
 
 class _Server:

@@ -8,6 +8,7 @@ unsafe      own process group and rlimits only; programs can do what this user c
 """
 
 import contextlib
+import fcntl
 import json
 import multiprocessing.connection
 import os
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import IO, Any
 
 from rlkit.errors import UserError
 from rlkit.sandbox.plain import Channel, Lost
@@ -117,8 +118,8 @@ class Jail(contextlib.AbstractContextManager["Jail"]):
         settings = {"control": theirs.fileno(), "user": self._user, "limits": limits, "modules": [*modules]}
         with theirs, lock or contextlib.nullcontext():  # the jail holds them, to its end
             self._process = subprocess.Popen(
-                _command(level, settings), pass_fds=[end.fileno() for end in (theirs, lock) if end],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log,
+                _command(level, settings), pass_fds=[theirs.fileno()],
+                stdin=lock or subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log,
                 env=ENVIRONMENT, cwd="/", start_new_session=True,
             )  # fmt: skip
         try:
@@ -185,14 +186,15 @@ class Jail(contextlib.AbstractContextManager["Jail"]):
         self.close()
 
 
-def _user() -> tuple[int, socket.socket]:
+def _user() -> tuple[int, IO[str]]:
     """A uid that nobody has, for the programs of one jail, and what keeps other jails from it while it is open."""
     for number in range(60_000, 65_000):  # which containers map, too
-        lock = socket.socket(socket.AF_UNIX)
+        # A file that programs can neither make nor open, and so not lock.
+        lock = os.fdopen(os.open(f"/run/rlkit-sandbox-user-{number}", os.O_RDWR | os.O_CREAT, 0o600))
         try:
-            lock.bind(f"\0rlkit-sandbox-user-{number}")  # the kernel frees it, however its holder ends
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel frees it, however its holder ends
             return number, lock
-        except OSError:
+        except BlockingIOError:
             lock.close()
     raise RuntimeError("The sandbox does not start: every user for programs is taken.")
 
