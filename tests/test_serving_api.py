@@ -3,6 +3,8 @@
 import asyncio
 import json
 import threading
+import time
+from collections import Counter
 from itertools import pairwise
 from typing import ClassVar, Literal, NoReturn
 
@@ -59,9 +61,9 @@ def policy():
     return load_policy(Model.model_validate({"path": "ladder-30k"}))
 
 
-def server(policy, **limits):
-    """An app with the scripted sampler, and a client for it."""
-    sampler = ExpertSampler(policy)
+def server(policy, kind=ExpertSampler, **limits):
+    """An app with a scripted sampler, and a client for it."""
+    sampler = kind(policy)
     domains: dict[str, BaseEnvironment] = {"mathematics": Mathematics(instructions="brief")}
     app = create_app(policy, domains, sampler, Settings(**limits))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
@@ -180,6 +182,33 @@ def test_too_many_get_429_and_when_to_come_back(policy):
     assert sorted(a.status_code for a in answers) == [200, 200, 429, 429]
     refused = next(a for a in answers if a.status_code == 429)
     assert refused.headers["retry-after"] == "1" and "try again" in refused.json()["error"]
+
+
+class SlowSampler(ExpertSampler):
+    """Takes 10 ms a prompt, so that episodes take longer the more run."""
+
+    def sample(self, prompts, n, **options):
+        time.sleep(0.01 * len(prompts))
+        return super().sample(prompts, n, **options)
+
+
+def test_what_could_not_be_answered_in_its_time_is_refused_before(policy):
+    async def one(client, problems, end, statuses):
+        while time.monotonic() < end:
+            problem = dict(next(problems))
+            answer = await client.post("/solve", json={"domain": "mathematics", "problem": problem})
+            statuses[answer.status_code] += 1
+            await asyncio.sleep(0.1 * (answer.status_code == 429))
+
+    async def go():
+        _, _, client = server(policy, SlowSampler, timeout=1.5)
+        problems = iter(Mathematics(families=("linear",)).problems("train", 4000))
+        statuses, end = Counter(), time.monotonic() + 4
+        await asyncio.gather(*(one(client, problems, end, statuses) for _ in range(80)))
+        return statuses
+
+    statuses = run(go())  # 80 at once would take 3.2 s each
+    assert set(statuses) == {200, 429} and statuses[200] > 40
 
 
 def test_an_episode_that_takes_too_long_is_ended(policy):

@@ -1,8 +1,10 @@
 """Code generation: write a function, test it in the sandbox, debug it until its tests pass."""
 
 import ast
+import os
 import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from rlkit.environments.base import (
     environments,
 )
 from rlkit.errors import UserError
+from rlkit.results.provenance import usable_cores
 from rlkit.sandbox import programs
 
 LOOK, TESTS, HIDDEN, WASTED = -0.1, 3.0, 4.0, -0.2  # documented below
@@ -186,7 +189,10 @@ def _argument(name: str, rng: np.random.Generator, most: int) -> list[int] | str
     return [int(x) for x in rng.integers(-9, 15, size=size)]
 
 
-_SANDBOX = threading.Lock()  # it serves one caller at a time
+@cache
+def _sandboxes(process: int) -> ThreadPoolExecutor:
+    """Threads of this process, which have a sandbox each: one serves one caller at a time."""
+    return ThreadPoolExecutor(max(2, usable_cores()), "sandbox")
 
 
 def failures(source: str, cases: Cases, seconds: float = 5.0) -> list[str | None]:
@@ -198,8 +204,8 @@ def failures(source: str, cases: Cases, seconds: float = 5.0) -> list[str | None
         Ungradable: the sandbox broke down twice.
     """
     arguments = [[argument] for argument, _ in cases]
-    with _SANDBOX:
-        calls = programs.call_function(Grading(RewardConfig()), source, "solve", arguments, seconds)
+    grading, threads = Grading(RewardConfig()), _sandboxes(os.getpid())
+    calls = threads.submit(programs.call_function, grading, source, "solve", arguments, seconds).result()
     reasons = {"time": f"it ran longer than {seconds:g} s", "memory": "it used too much memory"}
     found: list[str | None] = []
     for call, (_, answer) in zip(calls, cases, strict=False):

@@ -1,6 +1,6 @@
 """What scorers and environments ask the sandbox for: run a script, call functions, run test code.
 
-Jails are started at the first use in a process and kept; one that breaks down is replaced.
+Jails are started at the first use in a thread and kept for it; one that breaks down is replaced.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import re
 import secrets
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -62,7 +63,7 @@ _jails: dict[tuple[Any, ...], Jail] = {}
 
 
 def _jail(grading: Grading, purpose: str = "program", modules: Sequence[str] = ()) -> Jail:
-    key = (os.getpid(), purpose, grading.settings.sandbox, *modules)
+    key = (os.getpid(), threading.get_ident(), purpose, grading.settings.sandbox, *modules)
     if key not in _jails:
         left = grading.remaining()  # of which the start takes nothing
         grading.extend(LOADING_SECONDS)
@@ -74,9 +75,9 @@ def _jail(grading: Grading, purpose: str = "program", modules: Sequence[str] = (
 
 
 def close() -> None:
-    """End this process's jails."""
-    while _jails:
-        _jails.popitem()[1].close()
+    """End this thread's jails."""
+    for key in [key for key in list(_jails) if key[:2] == (os.getpid(), threading.get_ident())]:
+        _jails.pop(key).close()
 
 
 def _twice(task: Callable[P, T]) -> Callable[P, T]:

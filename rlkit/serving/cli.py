@@ -35,7 +35,7 @@ def serve(
     path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
     host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    max_concurrent: Annotated[int, typer.Option(help="Episodes at a time; 429 beyond.", min=1)] = 256,
+    max_concurrent: Annotated[int, typer.Option(help="Episodes that run or wait; 429 beyond.", min=1)] = 256,
     timeout: Annotated[float, typer.Option(help="Seconds of an episode; 504 beyond.", min=0.1)] = 60.0,
     max_turn_length: Annotated[
         int | None, typer.Option(help="Tokens of a turn; default what the run was trained with.", min=1)

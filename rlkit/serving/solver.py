@@ -15,6 +15,7 @@ from rlkit.errors import UserError
 from rlkit.seeds import content_hash
 
 KEPT = 1024  # episodes, for equal requests
+START = 8  # episodes at a time until it is known how long they take
 STOPPING = "The server is stopping."
 Domain = Annotated[str, Field(max_length=100)]
 Text = Annotated[str, Field(min_length=1, max_length=8000)]
@@ -26,7 +27,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_concurrent: PositiveInt = 256
-    """Episodes at a time (429 with Retry-After beyond)."""
+    """Episodes that run or wait (429 with Retry-After beyond)."""
     timeout: PositiveFloat = 60.0
     """Seconds of one episode (504 beyond)."""
     grace: PositiveFloat = 30.0
@@ -117,9 +118,10 @@ class Metrics:
 
 
 class Solver:
-    """Plays episodes, at most `max_concurrent` at a time, and one for equal requests, also later ones.
+    """Plays episodes, one for equal requests, also later ones.
 
-    A client that leaves ends its own waiting; the episode goes on for others.
+    As many run at a time as were seen to take half of `timeout`; others wait, a quarter of it at most (429 beyond). A
+    client that leaves ends its own waiting; the episode goes on for others.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class Solver:
         self.agent, self.domains, self.settings, self.metrics = agent, domains, settings, metrics
         self.stopping = False
         self._running: set[asyncio.Task[Solution]] = set()
+        self._playing, self._limit, self._line = 0, float(START), asyncio.Condition()
         self._kept: LRUCache[str, asyncio.Task[Solution]] = LRUCache(KEPT)
 
     def environment(self, domain: str) -> BaseEnvironment:
@@ -162,12 +165,16 @@ class Solver:
     def _start(self, request: Request) -> asyncio.Task[Solution]:
         if self.stopping:
             raise Refused(503, STOPPING, **{"Retry-After": "5"})
-        if (running := len(self._running)) >= self.settings.max_concurrent:
-            raise Refused(429, f"{running} episodes are running; try again soon.", **{"Retry-After": "1"})
+        if len(self._running) >= self.settings.max_concurrent:
+            raise self._busy()
         task = asyncio.create_task(self._play(self.environment(request.domain), request))
         self._running.add(task)
         self.metrics.active.inc()
         return task
+
+    def _busy(self) -> Refused:
+        sentence = f"{self._playing} episodes are running; try again soon."
+        return Refused(429, sentence, **{"Retry-After": "1"})
 
     def _finished(self, key: str, task: asyncio.Task[Solution]) -> None:
         self._running.discard(task)
@@ -176,10 +183,20 @@ class Solver:
             del self._kept[key]
 
     async def _play(self, environment: BaseEnvironment, request: Request) -> Solution:
-        began = time.perf_counter()
         try:
-            async with asyncio.timeout(self.settings.timeout):
-                trajectory = await self.agent.run_episode(environment, request.problem)
+            await self._wait()
+            began, beside, limit = time.perf_counter(), self._playing, self._limit
+            try:
+                async with asyncio.timeout(self.settings.timeout):
+                    trajectory = await self.agent.run_episode(environment, request.problem)
+                self._learn(time.perf_counter() - began, beside, limit)
+            except TimeoutError:
+                self._learn(self.settings.timeout, beside, limit)
+                raise
+            finally:
+                self._playing -= 1
+                async with self._line:
+                    self._line.notify_all()
         except UserError as error:
             raise Refused(500 if isinstance(error, BrokenEnvironment) else 422, str(error)) from None
         except TimeoutError:
@@ -195,3 +212,20 @@ class Solver:
         solution = Solution(**told, actions=actions, domain=request.domain, seconds=seconds)
         self.metrics.count(solution)
         return solution
+
+    async def _wait(self) -> None:
+        """Return when another episode may run. Raises Refused (429)."""
+        try:
+            async with asyncio.timeout(self.settings.timeout / 4), self._line:
+                await self._line.wait_for(lambda: self._playing < self._limit)
+                self._playing += 1
+        except TimeoutError:
+            raise self._busy() from None
+
+    def _learn(self, seconds: float, beside: int, limit: float) -> None:
+        """How many may run, after an episode that began with `beside` running of `limit`."""
+        share = self.settings.timeout / 2 / seconds
+        if share < 2 / 3:
+            self._limit = max(1.0, min(self._limit, limit * share))
+        else:
+            self._limit = max(self._limit, min(beside * share, 2.0 * beside))
