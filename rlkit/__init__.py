@@ -30,6 +30,7 @@ _PUBLIC = {
     # Read what was run.
     "read": "rlkit.results.read",
     "read_evals": "rlkit.results.read",
+    "read_configs": "rlkit.results.read",
     # Work with both in a notebook.
     "panel": "rlkit.panels",
     "law_explorer": "rlkit.panels",

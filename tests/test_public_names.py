@@ -66,6 +66,7 @@ def test_the_public_names_are_these():
         "plan",
         "read",
         "read_evals",
+        "read_configs",
         "recover",
         "sample_browser",
         "score",

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from rlkit.results.progress import run_state
-from rlkit.results.read import read, read_evals
+from rlkit.results.read import read, read_configs, read_evals
 
 
 @pytest.fixture
@@ -51,6 +51,20 @@ def test_a_damaged_file_of_one_run_spoils_no_other(study, file, content):
     found = read(study)
     assert found.loc[found["run"] == "good", "value"].tolist() == [0.5, 1.0]
     assert set(read_evals(study)["run"]) >= {"good"}
+
+
+def test_rows_have_the_keys_that_differ_and_every_key_is_joined_from_the_configs(study):
+    for lr, name in ((1e-3, "good"), (2e-3, "bad")):
+        actor = {"clip_ratio": 0.2, "optim": {"lr": lr, "betas": [0.9, 0.99]}}
+        config = {"study": "s", "seed": 0, "model": {"path": "m"}, "actor": actor, "rollout": {"n": 8}}
+        (study / "runs" / name / "config.yaml").write_text(yaml.safe_dump(config))
+    found, configs = read(study), read_configs(study)
+    assert found.groupby("run")["actor.optim.lr"].first().to_dict() == {"bad": 2e-3, "good": 1e-3}
+    assert set(found["rollout.n"]) == {8} and "actor.clip_ratio" not in found
+    assert configs.index.tolist() == ["bad", "good"] and set(configs["commit"]) == {"abc"}
+    assert configs["actor.optim.betas"].tolist() == ["[0.9, 0.99]"] * 2
+    joined = found.join(configs["actor.clip_ratio"], on="run")
+    assert len(joined) == len(found) == 4 and set(joined["actor.clip_ratio"]) == {0.2}
 
 
 @pytest.mark.parametrize("column", ["correct", "step", "task_id"])

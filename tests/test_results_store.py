@@ -37,7 +37,7 @@ def test_a_run_comes_back_as_a_tidy_table(tmp_path):
         store.log(1, {**numbers, "score/openai/gsm8k": 1})
     df = rlkit.read(tmp_path / "s")
     assert set(df["seed"]) == {3} and set(df["model.path"]) == {"ladder-100k"}
-    assert set(df["data.train.0.kind"]) == {"arithmetic"}
+    assert set(rlkit.read_configs(tmp_path / "s")["data.train.0.kind"]) == {"arithmetic"}
     assert set(df["parameters_non_embedding"]) == {29_000} and set(df["status"]) == {"finished"}
     rows = df.set_index(["step", "metric", "data_source"])
     assert rows.loc[(1, "critic/score/mean", "all"), "value"] == 0.25

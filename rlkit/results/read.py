@@ -4,7 +4,7 @@ import fnmatch
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,10 @@ from rlkit.seeds import content_hash
 if TYPE_CHECKING:
     import pandas as pd
 
-# Metrics that exist for every data_source too: "score/<data_source>", "eval/pass@1/<data_source>".
-_PER_SOURCE = re.compile(r"^(score|eval/[^/]+)/(.+)$")
+KEPT = (
+    "study", "seed", "model.path", "data.train_batch_size", "data.train_max_samples", "data.sft_ratio", "rollout.n",
+)  # fmt: skip
+"""Keys of the config that `read` gives even where all runs have one value; figures and measures look for them."""
 
 
 def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
@@ -26,30 +28,36 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     outputs), one a row; only metrics that match a pattern such as "eval/*" where one is given.
 
     Returns the columns run, step, data_source ("all" where the metric is not of one source), metric, value; the facts
-    of `run_facts`; and the config under its dotted keys ("seed", "model.path", "actor.optim.lr" …; lists of values as
-    JSON text). A metric logged twice for a step counts once, the later one. Missing numbers are NaN. A UserError where
-    there are no runs under `path`."""
+    of `run_facts`, whose texts are categories; and of the config, under dotted keys, `KEPT` and the keys in which these
+    runs differ. `read_configs` has all keys: `df.join(rlkit.read_configs(path)["actor.clip_ratio"], on="run")`. A
+    metric logged twice for a step counts once, the later one. Missing numbers are NaN. A UserError where there are no
+    runs under `path`."""
     folders, wanted = run_folders(path), cache(partial(fnmatch.fnmatch, pat=metrics or "*"))
-    tables = [table for folder in folders if (table := _whole(folder, _read_run, wanted)) is not None]
-    return _joined(tables, folders)
+    tables = [_whole(folder, _read_run, wanted) for folder in folders]
+    return _joined(tables, _described(folders, KEPT, differing=True))
+
+
+def read_configs(path: str | Path) -> "pd.DataFrame":
+    """One row a run of a run, a study or an outputs folder, its id the index: the facts of `run_facts` and its whole
+    config under dotted keys ("seed", "model.path", "actor.optim.lr" …; lists of values as JSON text)."""
+    return _described(run_folders(path)).set_index("run")
 
 
 def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
     """Every sample of the held-out tasks, or of one of `evaluation.suites`, of a run, a study or an outputs folder.
 
     Returns the columns of evals.parquet (step, task_id, data_source, sample, correct, value, error, tokens,
-    finish_reason, response) with run, study, seed, model.path and `run_facts`. `correct` is null where the answer could
-    not be graded: leave those out of means and say how many there were."""
-    folders, tables = run_folders(path), []
-    for folder in folders:
-        if (evals := _evals(folder)) is not None:
-            if "suite" in evals:
-                chosen = evals["suite"].isna() if suite is None else evals["suite"] == suite
-                evals = evals[chosen].drop(columns="suite")
-            elif suite is not None:
-                evals = evals.iloc[:0]
-            tables.append(evals.assign(run=folder.name))
-    return _joined(tables, folders, ("study", "seed", "model.path"))
+    finish_reason, response) with run, study, seed, model.path and `run_facts`, whose texts are categories. `correct` is
+    null where the answer could not be graded: leave those out of means and say how many there were."""
+    folders = run_folders(path)
+    tables = [_evals(folder) for folder in folders]
+    for i, evals in enumerate(tables):
+        if evals is not None and "suite" in evals:
+            chosen = evals["suite"].isna() if suite is None else evals["suite"] == suite
+            tables[i] = evals[chosen].drop(columns="suite")
+        elif evals is not None and suite is not None:
+            tables[i] = evals.iloc[:0]
+    return _joined(tables, _described(folders, ("study", "seed", "model.path")))
 
 
 def suite_names(path: str | Path) -> list[str]:
@@ -140,11 +148,27 @@ def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | No
     if not numbers:
         return None
     steps, names = zip(*numbers, strict=True)
-    split = [match.groups() if (match := _PER_SOURCE.match(name)) else (name, "all") for name in names]
-    metric, source = zip(*split, strict=True)
+    sources, metrics = zip(*map(_split, names), strict=True)
     values = pd.Series(list(numbers.values()), dtype=object).astype(float)
-    columns = {"run": folder.name, "step": steps, "data_source": source, "metric": metric, "value": values}
-    return pd.DataFrame(columns)
+    texts = {"run": [folder.name] * len(names), "data_source": sources, "metric": metrics}
+    table = pd.DataFrame({name: pd.array(column, _shared()) for name, column in texts.items()})
+    table.insert(1, "step", steps)
+    return table.assign(value=values)
+
+
+@cache
+def _split(name: str) -> tuple[str, str]:
+    """data_source and metric of a logged name: some exist for every data_source too (score/<data_source>,
+    eval/pass@1/<data_source>). Each text exists once, however many rows have it."""
+    match = re.match(r"(score|eval/[^/]+)/(.+)$", name)
+    return (match[2], match[1]) if match else ("all", name)
+
+
+def _shared() -> "pd.StringDtype":
+    """Texts as pandas has them by default, but rows with the same text hold one copy: 8 bytes a row."""
+    import pandas as pd
+
+    return pd.StringDtype("python", na_value=float("nan"))
 
 
 def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame | None":
@@ -162,19 +186,39 @@ def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame 
     return _whole(path, load) if path.exists() else None
 
 
-def _joined(
-    tables: "list[pd.DataFrame]", folders: Sequence[Path], keys: Sequence[str] | None = None
+def _described(
+    folders: Sequence[Path], kept: Collection[str] | None = None, differing: bool = False
 ) -> "pd.DataFrame":
-    """All rows of `tables`, each with the facts of its run and the keys of its config, all of them or these."""
+    """A row a run: the facts of `run_facts`, their texts as categories apart from names, and the keys of its config, or
+    those that are `kept`, or (`differing`) not the same in all."""
     import pandas as pd
 
     configs = [_whole(folder, read_config) or {} for folder in folders]
-    flat = map(flatten, configs)
-    own = [config if keys is None else {key: config.get(key) for key in keys} for config in flat]
-    facts = pd.DataFrame([f | c for f, c in zip(run_facts(folders, configs), own, strict=True)])
-    if not tables:
-        columns = ["run", "step", "data_source", "metric", "value", *facts.columns[1:]]
-        return facts.iloc[:0].reindex(columns=columns)
-    table = pd.concat(tables, ignore_index=True)
-    new = [column for column in facts.columns if column == "run" or column not in table.columns]
-    return table.merge(facts[new], how="left", on="run", validate="many_to_one")
+    flat = list(map(flatten, configs))
+    known = dict.fromkeys(key for config in flat for key in config)
+    several = [key for key in known if differing and len({config.get(key) for config in flat}) > 1]
+    chosen = [key for key in known if kept is None or key in kept or key in several]
+    rows = zip(run_facts(folders, configs), flat, strict=True)
+    table = pd.DataFrame([facts | {key: config.get(key) for key in chosen} for facts, config in rows])
+    names = {"run", "cell", "variant", *chosen}
+    texts = [column for column in table if table[column].dtype == "str"]
+    return table.astype({column: _shared() if column in names else "category" for column in texts})
+
+
+def _joined(tables: "list[pd.DataFrame | None]", runs: "pd.DataFrame") -> "pd.DataFrame":
+    """All rows of the tables, one a run or None, each with the columns of its run."""
+    import numpy as np
+    import pandas as pd
+
+    sizes = [0 if table is None else len(table) for table in tables]
+    parts = [table for table in tables if table is not None]
+    if not parts:
+        return runs.iloc[:0].reindex(
+            columns=["run", "step", "data_source", "metric", "value", *runs.columns[1:]]
+        )
+    table = pd.concat(parts, ignore_index=True)
+    tables.clear()  # of a thousand runs they take a quarter of a gigabyte
+    parts.clear()
+    own = runs[[column for column in runs if column not in table]]
+    rows = own.take(np.repeat(np.arange(len(runs)), sizes))
+    return pd.concat([table, rows.set_axis(table.index)], axis=1)
