@@ -21,7 +21,7 @@ import rlkit
 from rlkit.errors import UserError
 from rlkit.studies.executors import Job
 from rlkit.studies.plan import make_plan
-from rlkit.studies.report import Board, left_words
+from rlkit.studies.report import left_words
 from rlkit.studies.study import StudyFailed, end, study
 
 TRAIN = """
@@ -264,6 +264,19 @@ def _made(path: Path) -> Path:
     return path
 
 
+def test_a_run_keeps_the_threads_that_its_file_names(project):
+    plan = make_plan("params/tiny.yaml").with_threads(2)
+    assert {run.overrides["trainer.num_threads"] for run in plan.runs} == {2}
+    edit(project, "total_training_steps: 3", "total_training_steps: 3, num_threads: 4")
+    plan = make_plan("params/tiny.yaml").with_threads(2)
+    loaded = [rlkit.load("params/tiny.yaml", dict(run.overrides)) for run in plan.runs]
+    assert (
+        {run.trainer.num_threads for run in loaded}
+        == {4}
+        == {r.config.trainer.num_threads for r in plan.runs}
+    )
+
+
 def test_what_is_left_is_in_words():
     costs = [(1e9, seconds) for seconds in (600, 300, 240)]
     assert left_words(costs, 2).endswith("about 10 min with 2 at a time on an idle machine")
@@ -386,7 +399,7 @@ def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatc
 
     monkeypatch.setattr("rlkit.studies.study.run_state", state)
     monkeypatch.setattr("rlkit.studies.study.HEARD", 0.01)
-    end(running, Board(plan))
+    end(running)
     assert (deaf.told, obedient.told) == (2, 1)
 
 

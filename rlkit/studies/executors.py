@@ -56,7 +56,6 @@ class Job:
         return self._process.poll() is not None
 
     def wait(self) -> None:
-        """Return once it has ended."""
         while not self.done():
             time.sleep(0.2)
 
@@ -76,7 +75,6 @@ class Job:
                 process.send_signal(signal.SIGINT if kernels else signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
         with suppress(psutil.NoSuchProcess):
             worker = psutil.Process(self._process.pid)
             for process in [*worker.children(recursive=True), worker]:
@@ -142,11 +140,10 @@ class LocalExecutor:
         self, workers: int | Literal["auto"], runs: int, cards: Sequence[Card] | None = None
     ) -> None:
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(hardware()["gpus"])))))
-        visible = [name.strip() for name in chosen.split(",") if name.strip()]
-        names = [card.name for card in cards] if cards else visible
-        self.shares = workers == "auto" and bool(names)
+        names = [name.strip() for name in chosen.split(",") if name.strip()]
+        self.shares = workers == "auto" and bool(cards or names)
         self.cards = list(cards or (usable_cards(names, gpus()) if self.shares else map(Card, names)))
-        room = len(names) if names and not self.shares else usable_cores()
+        room = len(self.cards) if self.cards and not self.shares else usable_cores()
         self.workers = max(1, min((0 if workers == "auto" else workers) or room, runs))
         self.threads = max(1, usable_cores() // self.workers)
 
@@ -188,18 +185,14 @@ def thread_limits(threads: int) -> dict[str, str]:
 
 
 def usable_cards(names: Sequence[str], found: Sequence[Gpu]) -> list[Card]:
-    """The cards that `names` (of CUDA_VISIBLE_DEVICES) choose among those found, with what is free on them.
-
-    Raises:
-        UserError: a name is no index, so that its memory is not known.
-    """
+    """The cards that `names` (of CUDA_VISIBLE_DEVICES) choose among those found, with what is free on them; a UserError
+    where a name is no index, so that its memory is not known."""
     if unknown := [name for name in names if not name.isdigit() or int(name) >= len(found)]:
         raise UserError(
             f"CUDA_VISIBLE_DEVICES names {unknown[0]!r}: --workers auto needs indices of nvidia-smi; name a number of "
             "workers instead."
         )
-    chosen = [(name, found[int(name)]) for name in names]
-    return [Card(name, USABLE * (gpu.total - gpu.used) * MIB) for name, gpu in chosen]
+    return [Card(name, USABLE * MIB * (found[int(name)].total - found[int(name)].used)) for name in names]
 
 
 class RayOptions(Section):
@@ -214,18 +207,14 @@ class RayOptions(Section):
 
 
 class RayExecutor:
-    """Ray tasks on an existing cluster.
-
-    Raises:
-        UserError: no cluster answers at the address, or an unknown option.
-    """
+    """Ray tasks on an existing cluster. A UserError where none answers at the address, or an option is unknown."""
 
     def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
         from rlkit.verl.ray_cluster import connect
 
         chosen: RayOptions = validate(RayOptions, options, where="--executor ray")
-        ray, share = connect(chosen.address), {"CPU": chosen.num_cpus, "GPU": chosen.num_gpus}
-        room = ray.cluster_resources()
+        self._ray, share = connect(chosen.address), {"CPU": chosen.num_cpus, "GPU": chosen.num_gpus}
+        room = self._ray.cluster_resources()
         fit = min(room.get(kind, 0) / need for kind, need in share.items() if need)
         if fit < 1:
             raise UserError(
@@ -234,45 +223,38 @@ class RayExecutor:
             )
         self.workers = max(1, min(workers or int(fit), runs))
         self.threads = max(1, int(chosen.num_cpus))
-        own = {"num_cpus": chosen.num_cpus, "num_gpus": chosen.num_gpus}
-        self._task = ray.remote(_execute).options(**own, max_retries=0)
+        own = chosen.model_dump(exclude={"address"})
+        self._task = self._ray.remote(_execute).options(**own, max_retries=0)
 
     def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
-        return RayJob(self._task.remote(command, log, os.getcwd(), thread_limits(self.threads)))
+        task = self._task.remote(command, log, os.getcwd(), thread_limits(self.threads))
+        return RayJob(self._ray, task)
 
 
 class RayJob(Job):
     """A command as a Ray task; lost once its worker or machine has died."""
 
-    def __init__(self, reference: Any) -> None:
-        self._reference, self._ended = reference, False
+    def __init__(self, ray: Any, reference: Any) -> None:
+        self._ray, self._reference = ray, reference
 
     def done(self) -> bool:
-        import ray
-
-        self._ended = self._ended or bool(ray.wait([self._reference], timeout=0)[0])
-        return self._ended
+        return bool(self._ray.wait([self._reference], timeout=0)[0])
 
     def problem(self) -> str | None:
-        import ray
-        from ray.exceptions import RayError, RayTaskError, TaskCancelledError
-
+        errors = self._ray.exceptions
         try:
-            return ray.get(self._reference)
-        except TaskCancelledError:
-            return "the run was interrupted"
-        except RayTaskError as error:
+            return self._ray.get(self._reference)
+        except errors.RayTaskError as error:
             return str(error).strip().splitlines()[-1]
-        except RayError as error:  # the worker or its node died
+        except errors.RayError as error:  # the worker or its node died
             self.lost = True
             return f"lost with its worker: {str(error).strip().splitlines()[0]}"
 
     def interrupt(self, force: bool = False) -> None:
-        import ray
-        from ray.exceptions import RayError
-
-        with suppress(RayError):
-            ray.cancel(self._reference, force=force)  # KeyboardInterrupt in the task, which passes it on
+        with suppress(self._ray.exceptions.RayError):
+            self._ray.cancel(
+                self._reference, force=force
+            )  # KeyboardInterrupt in the task, which passes it on
 
     def kill(self) -> None:
         self.interrupt(force=True)
@@ -294,14 +276,8 @@ def _execute(command: Sequence[str], log: Path, folder: str, environment: Mappin
 
 
 class SlurmExecutor:
-    """Slurm jobs: each is a process here, `sbatch --wait`, that ends with the job.
-
-    Args:
-        options: long options of sbatch, e.g. {"partition": "gpu", "gpus": 1, "time": "24:00:00", "exclusive": True}.
-
-    Raises:
-        UserError: there is no sbatch, or the number of cores is none.
-    """
+    """Slurm jobs: each is a process here, `sbatch --wait`, that ends with the job. A UserError where there is no sbatch
+    or the number of cores is none. `options` are long ones of sbatch, e.g. {"partition": "gpu", "exclusive": True}."""
 
     def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
         if shutil.which("sbatch") is None:
@@ -345,9 +321,8 @@ class SlurmJob(Job):
 
     def _ask(self, *command: str) -> str:
         """What a command of Slurm prints of this job; nothing of one that was not submitted."""
-        return subprocess.run(
-            [*command, f"--name={self._name}"], capture_output=True, text=True
-        ).stdout.strip()
+        asked = [*command, f"--name={self._name}"]
+        return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
 
 
 Executor = LocalExecutor | RayExecutor | SlurmExecutor

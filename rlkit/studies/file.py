@@ -65,11 +65,8 @@ HOLD_DOTTED = {"grid": 1, "holdout": 1, "variants": 2}  # sections whose own key
 
 
 def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
-    """A study's file with overrides under its dotted keys, checked.
-
-    Raises:
-        UserError: it is a run's file; unknown keys; a grid, variants and held-out cells that do not go together.
-    """
+    """A study's file with overrides under its dotted keys. A UserError where it is a run's or has unknown keys, or
+    where grid, variants and held-out cells do not go together."""
     content: dict[str, Any] = {"study": path.stem, **read_yaml(path)}
     sections = [key for key in content if key in RunConfig.model_fields and key != "study"]
     if "run" not in content and sections:
@@ -107,11 +104,8 @@ def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Ru
     """The RunConfig of one run: of a run's file, or of the cell of a study's file that overrides choose by the
     keys of its grid and, where it has variants, by `variant`. A variant that changes nothing need not be named.
 
-    Raises:
-        UserError: as `rlkit.load`; a study's file with a part of the cell that is not chosen, since such a run
-            would stand in the study's folder and be none of its runs. Overrides that name the study, as those of its
-            own runs do, say where the run belongs.
-    """
+    A UserError as of `rlkit.load`, and where a part of the cell is not chosen, since such a run would stand in the
+    study's folder and be none of its runs; overrides that name the study, as those of its own runs do, need no more."""
     config, content, given = load(path, overrides), read_yaml(path), overrides or {}
     if "run" not in content or "study" in given:
         return config

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.config import RunConfig
 from rlkit.models.shapes import LADDER
+from rlkit.results.read import flatten
 
 if TYPE_CHECKING:
     from rlkit.studies.plan import PlannedRun
@@ -89,16 +90,7 @@ def inert_keys(config: RunConfig, keys: Iterable[str]) -> dict[str, str]:
 
 def set_keys(config: RunConfig) -> list[str]:
     """The dotted keys that a params file or an override has set."""
-
-    def walk(section: Any, place: str) -> Iterable[str]:
-        for name in (n for n in type(section).model_fields if n in section.model_fields_set):
-            value, key = getattr(section, name), f"{place}{name}"
-            if hasattr(type(value), "model_fields") and not hasattr(value, "kind"):
-                yield from walk(value, f"{key}.")
-            else:
-                yield key
-
-    return list(walk(config, ""))
+    return list(flatten(config.model_dump(exclude_unset=True)))
 
 
 def inert_factors(runs: "Sequence[PlannedRun]") -> dict[str, str]:

@@ -31,14 +31,11 @@ class NotebookFailed(RuntimeError):
 
 
 def execute(source: str | Path, target: str | Path, parameters: Mapping[str, Any] | None = None) -> Path:
-    """Run a notebook with parameters and keep the executed copy.
-
-    The kernel is this interpreter's, its working directory this process's. The copy appears at `target` when all cells
-    ran; a failed one is kept beside it as <name>.failed.ipynb.
+    """Run a notebook with parameters in a kernel of this interpreter and folder, and keep the executed copy: `target`
+    when all cells ran, a failed one beside it as <name>.failed.ipynb.
 
     Raises:
-        UserError: no such notebook, no tagged cell, an unknown parameter, a value of the wrong type; or a cell raised
-            a UserError.
+        UserError: as `check_parameters`, or a cell raised one.
         NotebookFailed: a cell raised, or the kernel died.
         KeyboardInterrupt: the kernel was interrupted.
     """
@@ -80,11 +77,8 @@ def results(executed: str | Path) -> list[str]:
 
 
 def parameters_of(source: str | Path) -> dict[str, Any]:
-    """The parameters of a notebook and their defaults (`...` for one that is no literal).
-
-    Raises:
-        UserError: there is no such notebook, or no single cell is tagged `parameters`.
-    """
+    """The parameters of a notebook and their defaults (`...` for one that is no literal). A UserError where there is no
+    such notebook, or no single cell is tagged `parameters`."""
     cells = _tagged(Path(source), "parameters")
     if len(cells) != 1:
         raise UserError(f"{source} has {len(cells)} cells tagged 'parameters' and needs one: tag the cell.")
@@ -104,32 +98,23 @@ def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str,
     defaults, plain = parameters_of(source), {}
     for name, value in values.items():
         if name not in defaults:
-            known = ", ".join(defaults)
-            raise UserError(
-                f"{source} has no parameter {name!r}.{did_you_mean(name, defaults)} It has: {known}."
-            )
+            near, known = did_you_mean(name, defaults), ", ".join(defaults)
+            raise UserError(f"{source} has no parameter {name!r}.{near} It has: {known}.")
         try:  # papermill would write a tuple as text and refuse numpy and paths
             text = json.dumps(value, default=lambda v: v.tolist() if hasattr(v, "tolist") else os.fspath(v))
         except (TypeError, ValueError):
-            kind = type(value).__name__
+            told = (
+                f"The parameter {name!r} is a {type(value).__name__}: give a number, text, list or mapping."
+            )
+            raise UserError(told) from None
+        plain[name], default = json.loads(text), defaults[name]
+        kinds = {float: (float, int), tuple: (list,)}.get(type(default), (type(default),))
+        if default is not None and default is not ... and type(plain[name]) not in kinds:
             raise UserError(
-                f"The parameter {name!r} is a {kind}: give a number, text, list or mapping."
-            ) from None
-        plain[name] = json.loads(text)
-        if not _fits(plain[name], defaults[name]):
-            raise UserError(
-                f"The parameter {name!r} of {source} is {value!r}: give a {type(defaults[name]).__name__} "
-                f"(its default is {defaults[name]!r})."
+                f"The parameter {name!r} of {source} is {value!r}: give a {type(default).__name__} "
+                f"(its default is {default!r})."
             )
     return plain
-
-
-def _fits(value: Any, default: Any) -> bool:
-    if default is None or default is ...:
-        return True
-    if isinstance(default, float):
-        return isinstance(value, float | int) and not isinstance(value, bool)
-    return type(value) is (list if isinstance(default, tuple) else type(default))
 
 
 def at_project_root() -> Path:

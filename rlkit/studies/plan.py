@@ -34,7 +34,7 @@ class PlannedRun:
         overrides: how it differs from what all runs share.
         name: the cell in words: the variant and the grid's values.
         factors: of the variant and of each key of the grid, the value here and the one that others are compared with.
-        study: outputs/<study>.
+        study: outputs/<study>. id, folder, notebook: of the run, its results and the executed copy of its notebook.
     """
 
     config: RunConfig
@@ -59,7 +59,6 @@ class PlannedRun:
 
     @property
     def notebook(self) -> Path:
-        """Where the executed copy of the run's notebook is kept."""
         return self.study / "notebooks" / f"{self.id}.ipynb"
 
     @property
@@ -69,13 +68,6 @@ class PlannedRun:
     @property
     def finished(self) -> bool:
         return self.trained and self.notebook.exists()
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """What study.json says of it."""
-        variant = {"variant": self.variant} if self.variant else {}
-        facts = {"held_out": self.held_out, "seed": self.config.seed, "factors": self.factors}
-        return {"cell": self.name, **variant, **facts}
 
 
 @dataclass(frozen=True)
@@ -106,10 +98,14 @@ class Plan:
         """The plan with so many CPU threads a run, where its file names no number; predicted seconds depend on it."""
         runs = []
         for run in self.runs:
-            overrides = {"trainer.num_threads": threads, **run.overrides}
-            trainer = run.config.trainer.model_copy(update={"num_threads": overrides["trainer.num_threads"]})
-            config = run.config.model_copy(update={"trainer": trainer})
-            runs.append(replace(run, config=config, overrides=overrides))
+            trainer = run.config.trainer
+            if not trainer.num_threads:
+                trainer = trainer.model_copy(update={"num_threads": threads})
+                overrides = {**run.overrides, "trainer.num_threads": threads}
+                run = replace(
+                    run, config=run.config.model_copy(update={"trainer": trainer}), overrides=overrides
+                )
+            runs.append(run)
         return replace(self, runs=runs)
 
     @cached_property
@@ -135,32 +131,24 @@ class Plan:
     def warm_starts(self) -> dict[str, Cost]:
         """What the warm starts that are to be made are predicted to take, by the first cell of those that share them;
         where each seed has its own, those of all seeds together."""
-        starts = {
-            (run.name, run.config.model.warm_start.seed): run
-            for run in self.runs if not (no_warm_start(run.config) or run.finished)
-        }  # fmt: skip
-        if not starts:
+        to_come = [run for run in self.runs if not (no_warm_start(run.config) or run.finished)]
+        if not to_come:
             return {}
         from rlkit.sizing.estimate import estimate_warm_start
         from rlkit.training.warm_start import to_make  # loads transformers
 
-        first: dict[Path, PlannedRun] = {}
-        for run in starts.values():
-            if folder := to_make(run.config):
-                first.setdefault(folder, run)
-        found: dict[str, Cost] = {}
-        for run in first.values():
-            if cost := estimate_warm_start(run.config):
+        found, first = dict[str, Cost](), dict[Path | None, PlannedRun]()
+        for run in {(run.name, run.config.model.warm_start.seed): run for run in to_come}.values():
+            first.setdefault(to_make(run.config), run)
+        for folder, run in first.items():
+            if folder and (cost := estimate_warm_start(run.config)):
                 flops, seconds = found.get(run.name, (0.0, 0.0))
                 found[run.name] = flops + cost[0], seconds + cost[1]
         return found
 
     def record(self) -> None:
-        """Write study.json: the held-out cells, frozen by the first call, and the runs.
-
-        Raises:
-            UserError: the study has begun with other held-out cells.
-        """
+        """Write study.json: the held-out cells, frozen by the first call, and the runs. A UserError where the study has
+        begun with other held-out cells."""
         path, config = self.folder / "study.json", self.config
         held, begun = config.model_dump(include={"holdout", "holdout_after"}), read_json(path)
         for key, value in held.items():
@@ -169,28 +157,21 @@ class Plan:
                     f"{key} is {value}, but the study {config.study!r} began with {frozen}: what is held out cannot "
                     "change once runs exist; restore it, or give the study another name."
                 )
-        content = {
-            "study": config.study,
-            "params": str(self.params),
-            **held,
-            **config.model_dump(include={"variants", "grid", "seeds"}),
-            "runs": {run.id: run.record for run in self.runs},
-        }
+        content = {"study": config.study, "params": str(self.params), **held}
+        content |= config.model_dump(include={"variants", "grid", "seeds"}) | {"runs": {}}
+        for run in self.runs:
+            variant = {"variant": run.variant} if run.variant else {}
+            facts = {"held_out": run.held_out, "seed": run.config.seed, "factors": run.factors}
+            content["runs"][run.id] = {"cell": run.name, **variant, **facts}
         write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def make_plan(
     path: str | Path, overrides: Mapping[str, Any] | None = None, root: str | Path = "outputs"
 ) -> Plan:
-    """The runs of a study file, checked, before anything is started or written.
-
-    Args:
-        overrides: dotted keys of the study file, e.g. `{"run.trainer.total_training_steps": 5}`.
-
-    Raises:
-        UserError: anything wrong in the file, in any run's configuration or in a notebook's parameters; a file of tasks
-            or a law that there is not.
-    """
+    """The runs of a study file with overrides under its dotted keys (`{"run.trainer.total_training_steps": 5}`), before
+    anything is started. A UserError for anything wrong in the file, in any run's configuration or in a notebook's
+    parameters, and for a file of tasks or a law that there is not."""
     from rlkit.laws.law import resolve  # seconds, which other commands do without
 
     path, root, overrides = Path(path), Path(root), overrides or {}

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _COLOURS = dict.fromkeys(ACTIVE, "green") | {
     "stopped": "yellow", "lost": "bold red", "failed": "bold red", "waiting": "dim",
 }  # fmt: skip
-_REASON = 160  # characters of why a run failed or stopped; run.json has all
 _LOOK = 1.0  # seconds between two looks at running runs
 console = Console(soft_wrap=True, highlight=False)
 
@@ -46,12 +45,16 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
         table.add_column(name, no_wrap=name != "run", overflow="fold")
     words = [len(word) for name in names for word in name.plain.split()]
     table.columns[0].min_width = max(words, default=0)  # an id is there to copy
+    alike: dict[Any, list[str]] = {}  # to the last bit: what tells them apart had no effect
     several, study = len({folder.parent.parent for folder in states}) > 1, None
     for name, (folder, state) in zip(names, states.items(), strict=True):
         if several and folder.parent.parent != study:
             study = folder.parent.parent
             table.add_row(Text(study.name, style="bold"))
-        if about := state.phase or shorten(state.reason, _REASON, placeholder=" …"):
+        if state.status == "finished" and state.ending:
+            key = folder.parent, config_of(folder).get("seed"), state.step, state.ending
+            alike.setdefault(key, []).append(name.plain.partition("\n")[0])
+        if about := state.phase or shorten(state.reason, 160, placeholder=" …"):  # run.json has all
             name.append(f"\n{about}", style="dim")
         table.add_row(
             name,
@@ -66,11 +69,6 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
     devices = sorted({state.device for state in states.values() if state.device})
     where = f" on {', '.join(devices)}" if devices else ""
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
-    alike: dict[Any, list[str]] = {}  # to the last bit: what tells them apart had no effect
-    for name, (folder, state) in zip(names, states.items(), strict=True):
-        if state.status == "finished" and state.ending:
-            key = folder.parent, config_of(folder).get("seed"), state.step, state.ending
-            alike.setdefault(key, []).append(name.plain.partition("\n")[0])
     if same := [", ".join(group) for group in alike.values() if len(group) > 1]:
         table.caption += f"\nCaution: these runs are identical, step for step: {'; '.join(same)}."
     return table
@@ -155,27 +153,25 @@ def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:
 def show_plan(plan: "Plan", workers: int) -> None:
     """Print the runs of a study with their estimated cost, and what `workers` at a time need for all of it."""
     if not plan.to_do:
-        console.print(f"Study {plan.config.study}: all {len(plan.runs)} runs are finished.")
-        return
+        return say(f"Study {plan.config.study}: all {len(plan.runs)} runs are finished.")
     table = Table("run", "held out", "FLOPs", "about", "status", title=f"Study {plan.config.study}")
-    none, left = (math.nan, math.nan), list(plan.warm_starts.values())
     rows = [(f"warm start of {name}", "", cost, "made once") for name, cost in plan.warm_starts.items()]
+    left = list(plan.warm_starts.values())
     for run in plan.runs:
-        step, total, cost = kept_step(run.folder), run.config.trainer.total_training_steps, none
-        if run.trained:
-            status = "done" if run.finished else "trained, without its notebook"
-        else:
-            status, (flops, seconds) = _continuation(step, total), plan.costs[run.name]
-            cost = (1 - step / total) * flops, (1 - step / total) * seconds
+        step, total = kept_step(run.folder), run.config.trainer.total_training_steps
+        cost, status = (math.nan, math.nan), "done" if run.finished else "trained, without its notebook"
+        if not run.trained:
+            share, (flops, seconds) = 1 - step / total, plan.costs[run.name]
+            cost, status = (share * flops, share * seconds), _continuation(step, total)
             left.append(cost)
         rows.append((run.label, "yes" if run.held_out else "", cost, status))
     for name, held, (flops, seconds), status in rows:
         words = (f"{flops:.1e}", duration(seconds)) if math.isfinite(flops) else ("", "")
         table.add_row(name, held, *words, status)
     console.print(table)
-    console.print(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {left_words(left, workers)}.")
+    say(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {left_words(left, workers)}.")
     for caution in inert_sentences(inert_factors(plan.runs)):
-        console.print(caution, style="yellow", markup=False)
+        say(caution, style="yellow")
 
 
 def left_words(left: Sequence["Cost"], workers: int) -> str:
@@ -195,8 +191,8 @@ def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> N
     go on from the results."""
     folder, summary = plan.folder, plan.folder / "analysis" / "summary.txt"
     for name, lines in failed.items():
-        console.print(f"\n{name} failed:", style="bold red")
-        console.print(lines, markup=False)
+        say(f"\n{name} failed:", style="bold red")
+        say(lines)
     words = summary.read_text(encoding="utf-8").rstrip() if summary.exists() else ""
     if failed:
         words = (
@@ -206,7 +202,12 @@ def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> N
     elif reading:
         words += f'\n\nAs tables     rlkit.read("{folder}"), rlkit.read_evals("{folder}")'
         words += f"\nfor a paper   rlkit figures {folder} --venue icml"
-    console.print("\n" + words.strip(), markup=False)
+    say("\n" + words.strip())
+
+
+def say(line: str, style: str | None = None) -> None:
+    """Print a line as it is."""
+    console.print(line, style=style, markup=False)
 
 
 class Board:
@@ -222,7 +223,7 @@ class Board:
 
     def __enter__(self) -> "Board":
         if self.plan.to_do:
-            self.say(f"Each run's state, from any terminal: rlkit status {self.plan.folder} --watch")
+            say(f"Each run's state, from any terminal: rlkit status {self.plan.folder} --watch")
         if console.is_terminal:
             self._live.start()
         return self
@@ -230,45 +231,38 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def say(self, line: str) -> None:
-        console.print(line, markup=False)
-
     def started(self, run: "PlannedRun") -> None:
-        self.say(f"{run.label}: started")
-        self._warnings(run)  # of an earlier attempt
+        say(f"{run.label}: started")
         self._began[run] = time.monotonic()
 
     def refresh(self) -> None:
-        """Show the running runs, where it is time to look at them again."""
+        """Show the running runs and what they warn of, where it is time to look at them again."""
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _LOOK
-        for line in [line for run in self._began for line in self._warnings(run)]:
-            self.say(line)
+        for run in self._began:
+            self._warn(run)
         if console.is_terminal and self._began:
-            folders = [run.folder for run in self._began]
-            self._live.update(status_table(self.plan.folder, folders), refresh=True)
+            table = status_table(self.plan.folder, [run.folder for run in self._began])
+            self._live.update(table, refresh=True)
 
-    def _warnings(self, run: "PlannedRun") -> list[str]:
-        """What the run has warned of since the last look."""
-        found = read_json(run.folder / "run.json").get("warnings", {}).values()
-        new = [
-            line for line in (f"{run.label}: {sentence}" for sentence in found) if line not in self._warned
-        ]
-        self._warned.update(new)
-        return new
+    def _warn(self, run: "PlannedRun") -> None:
+        """Say what a run has warned of since the last look."""
+        for sentence in read_json(run.folder / "run.json").get("warnings", {}).values():
+            if (line := f"{run.label}: {sentence}") not in self._warned:
+                self._warned.add(line)
+                say(line)
 
     def ended(self, run: "PlannedRun", problem: str | None, again: bool = False) -> None:
         """Print how a run ended: `problem` has the last lines of one that failed or, where it is tried `again`, was
         lost with its machine."""
+        self._warn(run)
         took = duration(time.monotonic() - self._began.pop(run))
-        for line in self._warnings(run):
-            self.say(line)
         words = f"{run_state(run.folder).passed() or 'finished'} in {took}"
         if problem is not None:
             last = problem.splitlines()[-1]
             words = f"{last}; it continues from its last checkpoint" if again else f"failed: {last}"
-        self.say(f"{run.label}: {words}")
+        say(f"{run.label}: {words}")
 
 
 def duration(seconds: float) -> str:

@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -36,11 +37,8 @@ class StudyResult:
     failed: dict[str, str] = field(default_factory=dict)
 
     def tables(self) -> "tuple[pd.DataFrame, pd.DataFrame]":
-        """What `rlkit.read` and `rlkit.read_evals` give of the runs that the study's file asks for.
-
-        Raises:
-            StudyFailed: a run failed; the message holds what it said.
-        """
+        """What `rlkit.read` and `rlkit.read_evals` give of the runs that the study's file asks for. A StudyFailed where
+        a run failed."""
         from rlkit.results.read import read, read_evals
 
         for run, lines in self.failed.items():
@@ -99,17 +97,18 @@ def study(
 
 
 def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
-    """Execute the training notebook of every unfinished run; returns the last lines of those that failed.
-
-    Raises:
-        KeyboardInterrupt: after running runs have ended (at a checkpoint, or at once if repeated).
-    """
+    """Execute the training notebook of every unfinished run; returns the last lines of those that failed. Raises
+    KeyboardInterrupt after running runs have ended (at a checkpoint, or at once if repeated)."""
     waiting, running = list(plan.to_do), dict[PlannedRun, Job]()
     failed, losses = dict[str, str](), Counter[tuple[str, int | None]]()
     with report.Board(plan) as board:
         try:
             while waiting or running:
-                _fill(plan, executor, waiting, running, board)
+                for run in list(waiting):
+                    if len(running) < executor.workers and (job := _start(plan, executor, run)):
+                        running[run] = job
+                        waiting.remove(run)
+                        board.started(run)
                 while not (ended := [run for run, job in running.items() if job.done()]):
                     time.sleep(0.2)
                     board.refresh()
@@ -129,49 +128,30 @@ def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
                     elif problem is not None:
                         failed[run.id] = problem
         except KeyboardInterrupt:
-            end(running, board)
+            end(running)
             raise
     return failed
 
 
-def _fill(
-    plan: Plan,
-    executor: Executor,
-    waiting: list[PlannedRun],
-    running: dict[PlannedRun, Job],
-    board: report.Board,
-) -> None:
-    """Start waiting runs that there is room for, and take them off the list."""
-    for run in list(waiting):
-        if len(running) >= executor.workers:
-            return
-        need = 0.0
-        if isinstance(executor, LocalExecutor) and executor.shares:
-            like = [other.folder for other in plan.runs if other.name == run.name]
-            need = executor.gpu_memory(run.config, like)
-        job = executor.start(_command(plan, run), run.notebook.with_suffix(".log"), need)
-        if job is not None:
-            running[run] = job
-            waiting.remove(run)
-            board.started(run)
-
-
-def _command(plan: Plan, run: PlannedRun) -> list[str]:
-    """What trains a run, anywhere where this folder and this Python are."""
-    source = plan.config.notebook
+def _start(plan: Plan, executor: Executor, run: PlannedRun) -> Job | None:
+    """Start what trains a run, anywhere where this folder and this Python are; None where there is no room for it."""
+    source, need = plan.config.notebook, 0.0
     parameters = {"config": str(plan.params), "overrides": run.overrides, "root": str(plan.root)}
     # here the run is the worker's: it ends with the study
     detached = {"detached": False} if "detached" in parameters_of(source) else {}
-    return _execution(source, run.notebook, parameters | detached)
+    if isinstance(executor, LocalExecutor) and executor.shares:
+        need = executor.gpu_memory(run.config, [r.folder for r in plan.runs if r.name == run.name])
+    command = _execution(source, run.notebook, parameters | detached)
+    return executor.start(command, run.notebook.with_suffix(".log"), need)
 
 
 def _execution(source: str, target: Path, parameters: Mapping[str, Any]) -> list[str]:
     return [sys.executable, "-m", "rlkit.studies.notebook", source, str(target), json.dumps(parameters)]
 
 
-def end(running: Mapping[PlannedRun, Job], board: report.Board) -> None:
+def end(running: Mapping[PlannedRun, Job]) -> None:
     """End runs at their next checkpoint; at once on a second Ctrl-C."""
-    board.say(
+    report.say(
         f"Ending {len(running)} runs at their next checkpoint; Ctrl-C again ends them at once. "
         "The same command goes on from there."
     )
@@ -195,7 +175,7 @@ def analyse_all(plan: Plan) -> dict[str, str]:
     """Execute the analysis notebook here; returns its last lines where it failed."""
     source = plan.config.analysis.notebook
     target = plan.folder / "notebooks" / Path(source).name
-    report.console.print(f"Analysing all runs: {source}")
+    report.say(f"Analysing all runs: {source}")
     job = Job(_execution(source, target, plan.analysis), target.with_suffix(".log"), {})
     try:
         job.wait()
@@ -208,16 +188,11 @@ def analyse_all(plan: Plan) -> dict[str, str]:
 
 @contextmanager
 def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM, as sent by batch systems, ends a study as Ctrl-C does."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread: signals are the caller's
+    """SIGTERM, as sent by batch systems, ends a study as Ctrl-C does; in other threads signals are the caller's."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

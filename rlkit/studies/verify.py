@@ -66,12 +66,9 @@ def _equal(a: object, b: object) -> bool:
 def verify_resume(
     config: RunConfig, kills: int = 2, seed: int | None = None, say: Callable[[str], None] = print
 ) -> list[str]:
-    """Run `config` undisturbed, then again with SIGKILL at random moments (of `seed`) and a restart after each. Says
-    what differs between the two, to the last bit: checkpoint, metrics but for timings, evaluated samples.
-
-    Raises:
-        UserError: one of the runs failed by itself, or ended before it could be killed.
-    """
+    """Run `config` undisturbed, then again with SIGKILL at random moments (of `seed`) and a restart after each. Returns
+    what differs between the two, to the last bit: checkpoint, metrics but for timings, evaluated samples. A UserError
+    where one of the runs failed by itself, or ended before it could be killed."""
     with tempfile.TemporaryDirectory() as temporary:
         one, other = Path(temporary, "whole"), Path(temporary, "killed")
         say("Running undisturbed …")
@@ -91,11 +88,8 @@ def whole_run(config: RunConfig, root: Path) -> Path:
 
 
 def killed_run(config: RunConfig, root: Path, kills: int, seed: int | None) -> list[int]:
-    """Begin a run, kill its processes with SIGKILL at random moments and start it again; the last logged steps then.
-
-    Raises:
-        UserError: it ended before one of the moments.
-    """
+    """Begin a run, kill its processes with SIGKILL at random moments and start it again; the last logged steps then. A
+    UserError where it ended before one of the moments."""
     moments, after, steps = random.Random(seed), [], config.trainer.total_training_steps
     for target in sorted(moments.sample(range(steps), min(kills, steps))):
         process, folder = _start(config, root)
