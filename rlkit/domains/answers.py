@@ -73,11 +73,8 @@ def after_thinking(response: str) -> str:
 
 
 def last_box(text: str) -> tuple[int, str] | None:
-    """Position and content of the last complete `\\boxed{…}` or `\\fbox{…}`, braces balanced.
-
-    An empty box counts only where no other has content. Boxes that a comma, "and" or a name joins are one answer:
-    `x=\\boxed{2}, y=\\boxed{3}` gives `x=2, y=3`.
-    """
+    """Position and content of the last complete `\\boxed{…}` or `\\fbox{…}` (an empty one where none has content).
+    Boxes that a comma, "and" or a name joins are one answer: `x=\\boxed{2}, y=\\boxed{3}` gives `x=2, y=3`."""
     if not (boxes := _last_boxes(text, joined=True)):
         return None
     before = [_NAME_BEFORE.search(text, max(0, start - 20), start) for start, _, _ in boxes]
@@ -132,10 +129,8 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 def final_answer(response: str) -> str | None:
-    """The last boxed or `Answer:` value; failing both, the last "answer is …"; None if nothing is given.
-
-    An `Answer:` line that holds a box gives the box. A heading such as `**Final Answer**` has its value below.
-    """
+    """The last boxed or `Answer:` value, which a heading such as `**Final Answer**` has below; failing both, the last
+    "answer is …" or tag; None if nothing is given. An `Answer:` line that holds a box gives the box."""
     text = after_thinking(response)
     position, answer = last_box(text) or (0, None)
     for match in _ANSWER_LINE.finditer(text, position):
@@ -172,11 +167,9 @@ def given(response: str) -> str:
 
 
 def choice_letter(text: str, described: bool = False) -> str | None:
-    """The letter of a multiple choice, in its own case: alone, marked, or before its option's text.
-
-    `B`, `(B)`, `**B.** 12`, `\\textbf{(B)}\\ 12`, `Option B`; with `described`, where nothing but a choice is asked
-    for, also `B (Paris)`, `B - Paris`, `B, Paris`. None for several letters and for other text.
-    """
+    """The letter of a multiple choice, in its own case: `B`, `(B)`, `**B.** 12`, `\\textbf{(B)}\\ 12`, `Option B`; with
+    `described`, where nothing but a choice is asked for, also `B (Paris)`, `B - Paris`, `B, Paris`. None for several
+    letters and for other text."""
     if len(text) > 5 * _LINE:
         return None
     text = unicodedata.normalize("NFKC", text)
@@ -203,10 +196,8 @@ def tagged(response: str, tag: str = "answer") -> str | None:
 
 
 def fences(response: str) -> list[tuple[str, str]]:
-    """(language, content) of every closed fence outside the reasoning; languages in lower case.
-
-    A fence may open after text and close at the end of a line of code; an indented one is dedented.
-    """
+    """(language in lower case, dedented content) of every closed fence outside the reasoning. A fence may
+    open after text and close at the end of a line of code."""
     found: list[tuple[str, str]] = []
     marks, language, body = "", "", list[str]()
     for line in after_thinking(response).replace("\r\n", "\n").split("\n"):

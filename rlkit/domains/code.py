@@ -31,8 +31,7 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
 
     Of several fences it is the last that defines most of `wanted`, the names that the tests use (another may show an
     example), and without `wanted` the last that reads its input, if any does. A fence may be opened by the prompt or
-    never closed. Where it defines none of `wanted`, it is the body of the function with which `start` ends, if that
-    makes a program.
+    never closed. One that defines none of `wanted` is the body of the function that `start` ends with, if that works.
     """
 
     def fit(body: str) -> int:
@@ -56,7 +55,7 @@ def _bodies(text: str) -> list[str]:
     if not first["tag"] and _is_program(first["before"]):
         text = "```python\n" + text  # the prompt opened it
     closed = fences(f"{text}\n{'```' if '```' in text else '~~~'}")
-    found = [(tag.split(" ")[0].split("{")[0], body) for tag, body in closed if body.strip()]
+    found = [(re.split("[ {]", tag)[0], body) for tag, body in closed if body.strip()]
     return [body for tag, body in found if tag in _TAGS] or [body for tag, body in found if not tag]
 
 
@@ -129,10 +128,9 @@ def _truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[dict[str, 
             raise UserError(f"The test code of a program, or its prefix, is no Python: {error}.") from None
     inputs, outputs = truth.get("inputs"), truth.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list):
-        raise UserError(
-            "The ground truth of a program needs inputs and outputs (lists), functional, pytest or solution_file, "
-            f"and has {', '.join(sorted(map(str, truth))) or 'nothing'}."
-        )
+        needs = "inputs and outputs (lists), functional, pytest or solution_file"
+        has = ", ".join(sorted(map(str, truth))) or "nothing"
+        raise UserError(f"The ground truth of a program needs {needs}, and has {has}.")
     if len(inputs) != len(outputs) or not inputs:
         raise UserError(f"A program has {len(inputs)} inputs and {len(outputs)} outputs.")
     if truth.get("checker") and not _is_program(truth["checker"]):
@@ -203,10 +201,8 @@ def _arguments(given: Any) -> list[Any]:
 
 
 def _values(inputs: list[Any], outputs: list[Any]) -> list[list[Any]]:
-    """The expected values as they are written, and as they are if every one is wrapped in a list, as in APPS.
-
-    Nothing tells the two apart where all outputs are lists of one: then a program may meet either, but in all tests
-    the same."""
+    """The expected values as they are written, and as they are if every one is wrapped in a list, as in APPS. Nothing
+    tells the two apart where all outputs are lists of one: a program may meet either, but in all tests the same."""
     if not all(isinstance(given, list) for given in inputs):
         return [[literal(output, output) if isinstance(output, str) else output for output in outputs]]
     wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)

@@ -130,10 +130,8 @@ TESTS = 8  # hidden ones of a program
 
 @sources.register("programs")
 class Programs(Source):
-    """Programs composed of steps: half are functions with assertions, half read a line and print.
-
-    `extra_info["solution"]` is the reference solution in a fence; all tests were computed from it.
-    """
+    """Programs composed of steps: half are functions with assertions, half read a line and print. All tests were
+    computed from the reference solution, `extra_info["reference"]`."""
 
     makes: ClassVar[tuple[str, ...]] = ("codegen__composed",)
     kind: Literal["programs"] = "programs"
@@ -183,10 +181,8 @@ def _line(value: Any) -> str:
 
 @sources.register("code_io")
 class CodeIO(Source):
-    """What a composed program gives for an input, or which input gives an output, as in Guru's codeio.
-
-    Inputs are asked for only where every step can be undone, so that the answer is the only one.
-    """
+    """What a composed program gives for an input, as in Guru's codeio, or which input gives an output: then every step
+    can be undone, so that the answer is the only one."""
 
     makes: ClassVar[tuple[str, ...]] = ("simulation__codeio_generated",)
     kind: Literal["code_io"] = "code_io"

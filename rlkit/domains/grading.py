@@ -68,11 +68,8 @@ _LONGEST_NUMBER = 300  # characters; longer ones are compared as text
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """Whether printed text is the expected one, line by line and token by token.
-
-    Blanks and empty lines do not count; yes and no are compared without case (a habit of Codeforces); numbers with a
-    fraction have the tolerance of `close`.
-    """
+    """Whether printed text is the expected one, line by line and token by token, blanks and empty lines aside. Yes and
+    no are compared without case (a habit of Codeforces); numbers with a fraction have the tolerance of `close`."""
     ours, theirs = ([t for line in text.splitlines() if (t := line.split())] for text in (printed, expected))
     return len(ours) == len(theirs) and all(
         len(a) == len(b) and all(map(_same_token, a, b)) for a, b in zip(ours, theirs, strict=True)
@@ -90,11 +87,9 @@ def _same_token(a: str, b: str) -> bool:
 
 
 def close(a: float, expected: str) -> bool:
-    """Whether a number is the expected one, as that is written.
-
-    They may differ by 1e-6 but not by more than a thousandth of it, by 1e-9 of a large one (at most 0.01), or by half
-    a unit of the last of six or more decimals. Infinities and NaN are met by themselves only.
-    """
+    """Whether a number is the expected one, as that is written. They may differ by 1e-6 but not by more than a
+    thousandth of it, by 1e-9 of a large one (at most 0.01), or by half a unit of the last of six or more decimals.
+    Infinities and NaN are met by themselves only."""
     b = float(expected)
     if not (math.isfinite(a) and math.isfinite(b)):
         return a == b or (a != a and b != b)
@@ -126,7 +121,5 @@ def same_value(got: Any, expected: Any) -> bool:
 
 
 def _key(key: Any) -> str:
-    """A key as JSON writes it, but for whole numbers of thousands of digits, which str() refuses."""
-    if isinstance(key, bool) or key is None:
-        return json.dumps(key)
-    return hex(key) if isinstance(key, int) and key.bit_length() > 14_000 else str(key)
+    """A key as JSON writes it. ValueError: a whole number of thousands of digits."""
+    return json.dumps(key) if isinstance(key, bool) or key is None else str(key)

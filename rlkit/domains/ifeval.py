@@ -53,9 +53,9 @@ def in_language(text: str, code: str) -> bool:
     return False
 
 
-def _count(count: int, relation: str | None, bound: float) -> bool:
+def _count(count: int, relation: str, bound: float) -> bool:
     """Whether a count is `at least` or `less than` a bound, the two relations of IFEval."""
-    if relation not in ("at least", "less than", None):
+    if relation not in ("at least", "less than"):
         raise UserError(f"An instruction's relation is {relation!r}; it can be 'at least' or 'less than'.")
     return count < bound if relation == "less than" else count >= bound
 
@@ -135,11 +135,9 @@ CHECKS: dict[str, Callable[..., bool]] = {
 
 @scorer("ood__ifeval", "ifeval")
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the response outside the reasoning follows every instruction.
-
-    The truth has the arguments of each instruction, a list of mappings (or its JSON or Python text); extra_info has
-    `instruction_id_list`, and `prompt` for instructions that repeat it. The value is the share that is followed.
-    """
+    """1 when the response outside the reasoning follows every instruction; the value is the share that is followed. The
+    truth has the arguments of each instruction, a list of mappings (or its JSON or Python text); extra_info has
+    `instruction_id_list`, and `prompt` for instructions that repeat it."""
     names, prompt = extra_info.get("instruction_id_list"), extra_info.get("prompt")
     if not isinstance(names, list) or not names:
         raise UserError("An ifeval row needs extra_info.instruction_id_list, a list of names.")

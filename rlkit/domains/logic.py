@@ -54,20 +54,18 @@ class Clue(NamedTuple):
         return f"{first[0].upper()}{first[1:]} {RELATIONS[self.kind][0]} {second}."
 
 
-def solutions(clues: Iterable[Clue], size: int, attributes: int) -> Iterator[Grid]:
+def solutions(clues: list[Clue], size: int, attributes: int) -> Iterator[Grid]:
     """Every grid of `size` houses that satisfies the clues, attribute by attribute with backtracking."""
+    grids: Iterator[Grid] = iter([[]])
+    for new in range(attributes):
+        grids = _extended(grids, [c for c in clues if max(c.first[0], c.second[0]) == new], size)
+    return grids
 
-    def extended(grid: Grid) -> Iterator[Grid]:
-        if len(grid) == attributes:
-            yield grid
-            return
-        for order in permutations(range(size)):
-            if all(clue.holds([*grid, order]) for clue in decided[len(grid)]):
-                yield from extended([*grid, order])
 
-    clues = list(clues)
-    decided = [[c for c in clues if max(c.first[0], c.second[0]) == new] for new in range(attributes)]
-    return extended([])
+def _extended(grids: Iterable[Grid], clues: list[Clue], size: int) -> Iterator[Grid]:
+    """The grids with an attribute more, where its clues hold."""
+    longer = ([*grid, order] for grid in grids for order in permutations(range(size)))
+    return (grid for grid in longer if all(clue.holds(grid) for clue in clues))
 
 
 def unique(clues: list[Clue], size: int, attributes: int) -> bool:

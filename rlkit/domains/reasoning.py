@@ -26,11 +26,8 @@ ABILITY = dict.fromkeys(("arithmetic", "algebra", "geometry", "probability"), "m
 
 @sources.register("reasoning_gym")
 class ReasoningGym(Source):
-    """One of reasoning-gym's data sets, answered in <answer> tags and scored by its own scorer.
-
-    Item i of a data set with seed s is drawn from Random(s + i), so data sets with neighbouring seeds
-    are nearly the same: here the seed is always 0, and training and held-out tasks differ by index.
-    """
+    """One of reasoning-gym's data sets, answered in <answer> tags and scored by its own scorer. Item i with seed s is
+    drawn from Random(s + i): here the seed is always 0, and training and held-out tasks differ by index."""
 
     makes: ClassVar[tuple[str, ...]] = ("reasoning_gym__*",)
     kind: Literal["reasoning_gym"] = "reasoning_gym"
@@ -90,8 +87,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     name = extra_info.get("dataset") or extra_info.get("task") or metadata.get("source_dataset")
     if not name:
         raise UserError("A reasoning-gym row needs extra_info.entry with metadata.source_dataset.")
-    answer = tagged(response)
-    if answer is None:
+    if (answer := tagged(response)) is None:
         return Reward.of(False, reason="no answer")
     item = json.dumps({"answer": ground_truth, **entry, "metadata": metadata})
     given, modules = [str(name), answer.strip(), item], ("reasoning_gym", "sympy.physics.units")

@@ -61,11 +61,9 @@ _MISSING = object()
 
 @scorer("simulation__codeio*")
 def score_codeio(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the value in the last fence, box or mapping equals the truth's.
-
-    The truth is `"output": value` or `"input": value`, with or without braces. Values are compared as JSON: 1 is not
-    true; text that holds JSON is that JSON; a missing wrapper is forgiven, a second key is not.
-    """
+    """1 when the value in the last fence, box or mapping equals the truth's, `"output": value` or `"input": value` with
+    or without braces. Values are compared as JSON: 1 is not true; text that holds JSON is that JSON; a missing wrapper
+    is forgiven, a second key is not."""
     truth = _value(ground_truth) if isinstance(ground_truth, str) else ground_truth
     name = next((n for n in ("output", "input") if isinstance(truth, dict) and n in truth), None)
     if name is None:
@@ -130,8 +128,7 @@ def score_claim(response: str, ground_truth: Any, extra_info: Mapping[str, Any],
         raise UserError(f"cruxeval: the input or output in extra_info is no literal: {str(shown)[:120]}.")
     blocks = fences(response)
     text = blocks[-1][1] if blocks else after_thinking(response)
-    claim = _claim(text) if len(text) <= _LONGEST else None
-    if claim is None:
+    if len(text) > _LONGEST or (claim := _claim(text)) is None:
         return Reward.of(False, reason="no assertion of literals")
     name, given, value = claim
     function = "f" if re.search(r"(?m)^(?:async +)?def +f\b|^f *=(?!=)", code) else last_function(code)

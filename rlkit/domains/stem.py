@@ -138,10 +138,8 @@ def _choices(question: str, value: float, unit: str, rng: np.random.Generator) -
     at = int(rng.integers(4))
     options.insert(at, value)
     lines = "\n".join(f"{'ABCD'[k]}. {_written(option)} {unit}" for k, option in enumerate(options))
-    return (
-        f"{question}\n{lines}\nPlease reason step by step and put the letter of the right option within "
-        f"\\boxed{{}}, for example \\boxed{{A}}."
-    ), "ABCD"[at]
+    form = "put the letter of the right option within \\boxed{}, for example \\boxed{A}."
+    return f"{question}\n{lines}\nPlease reason step by step and {form}", "ABCD"[at]
 
 
 _LONGEST = 2000  # characters of an answer that is read
@@ -154,16 +152,16 @@ def score_choice(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
     if truth is None:
         raise UserError(f"The ground truth of a multiple choice must be a letter, not {ground_truth!r}.")
     answer = re.sub(r"(?i)^(?:I|we)\s+(?:choose|pick|select)\s+", "", given(response))
-    return Reward.of((choice_letter(answer, described=True) or "").upper() == truth.upper())
+    if found := choice_letter(answer, described=True):
+        return Reward.of(found.upper() == truth.upper())
+    return Reward.of(False, reason="no letter")
 
 
 @scorer("stem_web*", "stem__*")
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
-    """1 when the final answer is the truth: the same number in the same or a convertible unit (within
-    0.1 % if it has decimals), the same formula, or the same words (singular and plural are one).
-
-    Where `reward.judge_url` is set and the truth is text, the judge decides what the rules do not accept.
-    """
+    """1 when the final answer is the truth: the same number in the same or a convertible unit (within 0.1 % if it has
+    decimals), the same formula, or the same words (singular and plural are one). Where `reward.judge_url` is set and
+    the truth is text, the judge decides what the rules do not accept."""
     if isinstance(ground_truth, int | float) and not isinstance(ground_truth, bool):
         ground_truth = repr(ground_truth)
     if not isinstance(ground_truth, str) or not ground_truth.strip():
@@ -223,8 +221,7 @@ def _forms(word: str) -> set[str]:
 
 
 def formula(text: str) -> str:
-    """A formula of chemistry without typography, in its own letter case: `\\mathrm{Na^+}` is `Na+`,
-    `H_2O` is `H2O`."""
+    """A formula of chemistry without typography, in its own letter case: `\\mathrm{Na^+}` is `Na+`, `H_2O` `H2O`."""
     text = re.sub(r"\\(?:to|\w*[rR]ightarrow)(?![A-Za-z])", "->", _FONTS.sub("", from_unicode(text)))
     text = re.sub(r"(?<=[A-Za-z)\]])_", "", re.sub(r"[\s{}$\\]", "", text).rstrip("."))  # H_2O, but not 3_2
     # Na^+, 1s^2, sp^3, ^14C, but not 10^5
@@ -272,16 +269,14 @@ def _reply(grading: Grading, prompt: str) -> str:
     key, url = os.environ.get("JUDGE_API_KEY", "-"), str(grading.settings.judge_url).rstrip("/")
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode(), headers)
-    problem: Any = "the deadline passed"
+    problem = "the deadline passed"
     for pause in (0.2, 0.4, 0.8):
         if (left := grading.remaining() - 0.3) <= 0:
             break
         try:
             with urllib.request.urlopen(request, timeout=left) as found:
                 return str(json.loads(found.read(1 << 20))["choices"][0]["message"]["content"])
-        except (KeyError, IndexError, TypeError):
-            raise Ungradable(f"The reply of the judge at {url} has no message.") from None
-        except (OSError, ValueError) as error:
-            problem = error
+        except (OSError, ValueError, LookupError, TypeError) as error:  # or a reply without a message
+            problem = repr(error)
         time.sleep(min(pause, max(0.0, grading.remaining())))
     raise Ungradable(f"The judge at {url} cannot be asked: {problem}.")

@@ -167,11 +167,9 @@ _WORDS = NUMBERS | {f"{word}-hundred": 100 * n for word, n in NUMBERS.items() if
 
 @scorer("table__*")
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the boxed answers, separated by `|`, are the truth's in any order, each as often.
-
-    Figures with decimals agree within 0.1 %, whole ones exactly; a percent sign, a word such as million or a unit may
-    be missing, and 12.3% is also 0.123 (but 0.123 is not 12.3%). Words agree without letter case.
-    """
+    """1 when the boxed answers, separated by `|`, are the truth's in any order, each as often. Figures with decimals
+    agree within 0.1 %, whole ones exactly; a percent sign, a word such as million or a unit may be missing, and 12.3%
+    is also 0.123 (but 0.123 is not 12.3%). Words agree without letter case."""
     truths = ground_truth if isinstance(ground_truth, list) else [ground_truth]
     known = all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in truths)
     theirs = members("|".join(map(str, truths))) if known else []
