@@ -17,6 +17,7 @@ from rlkit.sizing.devices import DEVICES, device_named, from_smi
 from rlkit.sizing.doctor import fit
 from rlkit.sizing.estimate import estimate, expected_lengths
 from rlkit.sizing.memory import total
+from rlkit.studies.file import load_one
 from rlkit.studies.report import duration, run_plan
 
 LARGE = {"model.dtype": "bfloat16", "data.max_response_length": 512}
@@ -298,18 +299,36 @@ def test_what_trains_is_sharded_over_all_gpus_and_the_sampler_over_a_few():
     assert 1 < fewer <= 2  # weights are read for fewer answers
 
 
-MEASURED = {  # seconds of a step of 512 answers by verl on H200s: docs/scale.md
-    ("qwen2.5-0.5b", 512, 1): 33.1, ("qwen2.5-0.5b", 512, 2): 19.1, ("ladder-1m", 16, 1): 9.4,
-    ("ladder-1m", 16, 2): 6.0, ("smollm2-135m-instruct", 96, 1): 16.2,
+BIG = {
+    "model.path": "Qwen/Qwen2.5-Coder-1.5B-Instruct", "model.lora_rank": 0, "model.enable_gradient_checkpointing": True,
+    "data.max_prompt_length": 384, "trainer.total_training_steps": 5,
 }  # fmt: skip
+MEASURED = [  # GPUs, changes, tokens of prompts and answers; seconds of a step by phase on H200s: docs/scale.md
+    (1, {}, (133, 150), {"rollout": 7.6, "log-probs": 4.8, "update": 8.9}, 22.6),
+    (2, {}, (133, 150), {"rollout": 4.5, "log-probs": 2.8, "update": 5.2}, 14.3),
+    (
+        2,
+        {"rollout.tensor_model_parallel_size": 2},
+        (133, 150),
+        {"rollout": 7.0, "log-probs": 2.6, "update": 4.4},
+        15.6,
+    ),
+    (2, BIG, (133, 226), {"rollout": 13.9, "log-probs": 3.6, "update": 9.6}, 27.9),
+]
 
 
-@pytest.mark.parametrize("case", MEASURED, ids=str)
-def test_steps_of_verl_are_predicted_to_30_percent(case):
-    path, tokens, gpus = case
-    found = fit(path, {
-        "trainer.backend": "verl", "trainer.n_gpus_per_node": gpus, "model.dtype": "bfloat16",
-        "model.lora_rank": 16 * path.startswith("smollm2"), "data.train_batch_size": 64, "rollout.n": 8,
-        "data.max_response_length": tokens,
-    }, "h200", (64, tokens))  # fmt: skip
-    assert found.estimate.step == pytest.approx(MEASURED[case], rel=0.3)
+@pytest.mark.parametrize(("gpus", "changes", "lengths", "phases", "step"), MEASURED)
+def test_steps_of_verl_are_predicted_to_30_percent(gpus, changes, lengths, phases, step):
+    config = load_one("params/verl_real.yaml", {"trainer.n_gpus_per_node": gpus, **changes})
+    found = estimate(config, "h200", (*lengths, 512))
+    assert found.step == pytest.approx(step, rel=0.2)
+    assert {name: found.phases[name] for name in phases} == pytest.approx(phases, rel=0.3)
+
+
+@pytest.mark.parametrize(("changes", "lengths", "update"), [
+    ({"rollout.tensor_model_parallel_size": 2}, (133, 150), 64.8), (BIG, (133, 226), 20.2),
+])  # fmt: skip
+def test_memory_of_verls_update_is_predicted_to_40_percent(changes, lengths, update):
+    found = fit("params/verl_real.yaml", {"trainer.n_gpus_per_node": 2, **changes}, "h200", lengths)
+    held, peak = (sum(found.memory[part].values()) / 2**30 for part in ("held", "update"))
+    assert held + peak == pytest.approx(update, rel=0.4)

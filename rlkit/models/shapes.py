@@ -8,6 +8,7 @@ from rlkit.compute import Shape
 from rlkit.config import RunConfig
 from rlkit.errors import UserError, did_you_mean
 
+SHORT_RUN = 10_000  # decoding passes of a run (steps x response length) that vLLM does without CUDA graphs
 CHUNK = 2**26  # logits held at once: 256 MiB in float32
 FEWEST_ROWS, NARROWEST = 64, 16
 VOCABULARY = 262  # bytes, specials and role names of the ladder's tokenizer
@@ -107,3 +108,9 @@ def compiles(config: RunConfig, on_gpu: bool, parameters: int) -> bool:
     """Whether the kernels of the update's and the torch sampler's passes are to be compiled."""
     use = config.actor.use_torch_compile
     return on_gpu and parameters >= COMPILED_FROM if use is None else use
+
+
+def decodes_eagerly(config: RunConfig) -> bool:
+    """Whether vLLM decodes a run on verl without CUDA graphs: capturing them costs tens of seconds at every start and
+    saves some ten milliseconds a pass (an estimate)."""
+    return config.trainer.total_training_steps * config.data.max_response_length < SHORT_RUN

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rlkit.compute import Work
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.models.shapes import is_ladder
+from rlkit.models.shapes import decodes_eagerly, is_ladder
 from rlkit.results.provenance import hardware
 from rlkit.samplers.choice import together
 from rlkit.sizing.devices import device_named
@@ -38,9 +38,9 @@ PASSES, PASSES_COMPILED = 9, 10
 HOST = 2e-5  # seconds of Python per sequence and step: texts to tokens and back, batches, losses, logs
 GRADED, GRADED_LADDER = 8e-4, 2e-5  # seconds per answer: over six domains (some run programs), of sums
 START, COMPILING, ENGINE = 12.0, 15.0, 60.0  # seconds of imports and graders; of compiling; of vLLM's start
-# Of verl 0.9.1: times that its passes read and write what the local trainer's do once; seconds per answer on a GPU's
-# host (agent loops, the queue of answers), per step (Ray), and until it samples. They meet docs/scale.md to 30 %.
-VERL_MEMORY, VERL_ANSWER, VERL_STEP, VERL_START = 4.0, 1.5e-2, 2.5, 180.0
+# Of verl 0.9.1, as docs/scale.md has it: times that its passes read and write what the local trainer's do once (with a
+# backward pass, without); seconds per answer on a GPU's host (agent loops), per step (Ray, sync), and until it samples.
+VERL_UPDATE, VERL_FORWARD, VERL_ANSWER, VERL_STEP, VERL_START = 1.25, 0.75, 1.5e-2, 1.4, 180.0
 LOADED = 4e8  # bytes of weights that are loaded per second
 MEAN_ANSWER = 1 / 3  # mean length of a pretrained model's answers over the limit
 SAMPLE = 64  # tasks that lengths are measured on
@@ -169,21 +169,26 @@ def _step(plan: Plan) -> tuple[dict[str, float], float]:
     several = plan.verl or a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or c.algorithm.use_kl_in_reward
     passes = several + plan.reference + critic
     work = _work(plan, prompts, c.rollout.n, c.rollout.n if plan.verl else 1)
+    update = (shape.training(work) + shape.forward(work) * again) * rounds
+    if plan.verl:  # computes all rows at the limits
+        limits = c.data.max_prompt_length, c.data.max_response_length
+        work = Work.of(limits[:1] * answers, [limits] * answers)
     forward = shape.forward(work)
-    update = (shape.training(work) + forward * again) * rounds
+    computed = (shape.training(work) + forward * again) * rounds
     kernels = FORWARD + ADAPTED_FORWARD * (plan.rank > 0)
     both = kernels * (1 + again) + BACKWARD + ADAPTED_BACKWARD * (plan.rank > 0)
     eager = LAUNCH["eager" if gpu else "cpu"]
     launch = LAUNCH["graph"] if plan.captured else eager
     copied = (plan.item + FLOAT * (not plan.rank)) * shape.parameters
-    moments = 2 * 2 * FLOAT * plan.trained * plan.offloads / HOST_LINK / plan.gpus
+    moved = 2 * 2 * FLOAT * plan.trained * plan.offloads / HOST_LINK / plan.gpus * rounds * minis  # moments
     phases = {
         "rollout": _rollout(plan, answers),
         "grading": _grading(c, answers),
-        "log-probs": _passes(plan, forward * passes, passes * minis, kernels * eager),
-        "update": _passes(plan, update, rounds * minis, both * launch) + moments * rounds * minis,
+        "log-probs": _passes(plan, forward * passes, passes * minis, kernels * eager, VERL_FORWARD),
+        "update": _passes(plan, computed, rounds * minis, both * launch, VERL_UPDATE * (1 + again / 2))
+        + moved,
         "sync": 3 * copied / (BANDWIDTH * plan.device.bytes_per_second),
-        "host": VERL_STEP + VERL_ANSWER * answers / plan.gpus if plan.verl else HOST * answers,
+        "host": VERL_STEP if plan.verl else HOST * answers,
     }
     return {name: value for name, value in phases.items() if value}, update
 
@@ -195,12 +200,13 @@ def _products_per_second(plan: Plan) -> float:
     return PRODUCTS * min(1.0, plan.shape.hidden / FULL) * plan.device.flops_per_second
 
 
-def _passes(plan: Plan, flops: float, times: int, launches: float) -> float:
-    """Seconds of `times` the passes over a mini-batch, whose layers take `launches` seconds at least."""
+def _passes(plan: Plan, flops: float, times: int, launches: float, verl: float) -> float:
+    """Seconds of `times` the passes over a mini-batch, whose layers take `launches` seconds at least; on verl they read
+    and write `verl` times what the local trainer's do."""
     layers = times * plan.passes * plan.shape.layers
     products, least = flops / plan.gpus / _products_per_second(plan), launches * layers
     moved = layer_kept(plan) * (PASSES_COMPILED if plan.compiled else PASSES * FLOAT / plan.item)
-    memory = layers * moved * (VERL_MEMORY if plan.verl else 1) / (BANDWIDTH * plan.device.bytes_per_second)
+    memory = layers * moved * (verl if plan.verl else 1) / (BANDWIDTH * plan.device.bytes_per_second)
     return max(products + memory, least) if plan.device.gpu else products + memory + least
 
 
@@ -220,4 +226,8 @@ def _rollout(plan: Plan, answers: int) -> float:
     kernels = (DECODED_COMPILED if plan.compiled else DECODED) * shape.layers + DRAW
     launches = kernels * LAUNCH["graph" if plan.device.gpu else "cpu"]
     token = (max(products, weights) + cache / (DECODE[plan.sampler] * speed) + draws) / tensor + launches
-    return -(-own // rows) * plan.longest * max(token, SCHEDULER[plan.sampler] * running)
+    host = SCHEDULER[plan.sampler] * (rows if plan.verl else running)
+    if plan.verl and decodes_eagerly(plan.config):
+        host += kernels * LAUNCH["eager"]
+    seconds = -(-own // rows) * plan.longest * max(token, host)
+    return max(seconds, VERL_ANSWER * answers / plan.gpus) if plan.verl else seconds

@@ -45,7 +45,8 @@ class Plan:
         self.item = FLOAT if m.dtype == "float32" else 2  # bytes of a number of the forward pass
         self.cache = self.shape.cache_width * self.item  # bytes of keys and values per token
         captured = captures(c, gpu, plain.parameters)
-        self.captured, self.compiled = captured and not self.verl, compiles(c, gpu, plain.parameters)
+        self.captured = captured and not self.verl
+        self.compiled = compiles(c, gpu, plain.parameters) and not self.verl
         self.ragged = gpu and self.item < FLOAT and not captured  # attention is the variable-length kernel
         self.checkpointing, self.offloads = m.enable_gradient_checkpointing, c.actor.optimizer_offload and gpu
         self.reference = c.actor.use_kl_loss or c.algorithm.use_kl_in_reward
@@ -58,9 +59,14 @@ class Plan:
         self.pass_tokens = c.actor.micro_batch_tokens or (16_384 if self.verl else c.actor.pass_tokens(gpu))
         fits = max(1, self.pass_tokens // (self.prompt + self.response))
         self.sequences = min(prompts * n, c.actor.ppo_micro_batch_size or fits)  # of a pass
+        if self.verl:  # makes its passes equally large
+            self.sequences = ceil(prompts / ceil(prompts / self.sequences))
         self.group = min(self.sequences, n)  # those that share a prompt
         self.prompts, self.passes = min(prompts, ceil(self.sequences / n)), ceil(prompts * n / self.sequences)
-        self.tokens = self.prompts * self.prompt + self.sequences * (self.response - 1)  # through the layers
+        # verl pads every row to the limits; here one prompt serves a group.
+        self.width = sum(limits) if self.verl else self.prompt + self.response
+        shared = (self.sequences - self.prompts) * self.prompt
+        self.tokens = self.sequences * (self.width - 1) - shared  # through the layers
 
     @property
     def trained(self) -> int:
@@ -184,7 +190,7 @@ def layer_kept(plan: Plan) -> int:
     m, n, item, width = plan.shape, plan.tokens, plan.item, plan.shape.q + 2 * plan.shape.kv
     kept = 2 * FLOAT * n * (m.hidden + 1) + FLOAT * n * (m.q + m.kv) * m.qk_norm
     if plan.ragged:
-        keys = plan.sequences * (plan.prompt + plan.response - 1)  # gathered for each response
+        keys = plan.sequences * (plan.width - 1)  # gathered for each response
         kept += (n * (width + m.q) + keys * 2 * m.kv) * item + FLOAT * m.heads * n
     else:
         rows = plan.prompts * (plan.prompt + plan.group * (plan.response - 1))

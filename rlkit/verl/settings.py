@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.config import Optimizer, RunConfig
+from rlkit.models.shapes import decodes_eagerly
 from rlkit.registry import PLUGINS
 from rlkit.verl.fields import ACTOR, MODEL, ROLLOUT, mapped
 
 LOCAL_CPUS = 32
 """What Ray is told on one machine: its CPUs are a count of places, and verl waits for ever where they are few."""
-SHORT_RUN = 10_000
-"""Decoding passes (steps × response length) below which vLLM runs eagerly: capturing CUDA graphs costs tens of
-seconds at every start and saves milliseconds a pass. An estimate."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,6 @@ def _computed(config: RunConfig) -> dict[str, Any]:
         f"{ACTOR}ppo_micro_batch_size_per_gpu", f"{ROLLOUT}log_prob_micro_batch_size_per_gpu",
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu", "critic.ppo_micro_batch_size_per_gpu",
     )  # fmt: skip
-    decoded = config.trainer.total_training_steps * config.data.max_response_length
     # weights, and sums over GPUs, are float32
     short = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}[config.model.dtype]
     precision = {"param_dtype": short, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
@@ -77,7 +74,7 @@ def _computed(config: RunConfig) -> dict[str, Any]:
         f"{ACTOR}use_dynamic_bsz": micro == 0,
         **(dict.fromkeys(passes, micro) if micro else {}),
         f"{ROLLOUT}dtype": config.model.dtype,
-        f"{ROLLOUT}enforce_eager": decoded < SHORT_RUN,
+        f"{ROLLOUT}enforce_eager": decodes_eagerly(config),
         **{f"+{part}.mixed_precision": precision for part in trained},
         **_rate(config, f"{ACTOR}optim", config.actor.optim),
         **_rate(config, "critic.optim", config.critic.optim),
