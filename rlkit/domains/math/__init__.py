@@ -1,1 +1,1 @@
-"""Mathematics: generated problems (tasks.py) and the equivalence of answers (scoring.py)."""
+"""Mathematics: generated problems (tasks.py) and the equivalence of answers (compare.py)."""

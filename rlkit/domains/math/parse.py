@@ -86,7 +86,16 @@ _ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "tg": "tan", "
 _STARTS = {"frac", "sqrt", "cbrt", "binom", "lfloor", "lceil", "{", "(", "[", "pi", "infty"}
 _STARTS |= _FUNCTIONS | _ALIASES.keys()
 _CALLS = {"(", "[", "{", *_FUNCTIONS, *_ALIASES} - {"infinity", "inf"}
-_CLOSING = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "{": "}"}
+_CLOSING = {
+    "(": ")",
+    "[": "]",
+    "\\{": "\\}",
+    "\\lfloor": "\\rfloor",
+    "\\lceil": "\\rceil",
+    "{": "}",
+    "|": "|",
+}
+_AROUND = {"\\lfloor": "floor", "\\lceil": "ceil", "|": "abs"}  # functions written as brackets
 _GREEK = (
     "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|omicron|rho|sigma|tau|upsilon|phi|chi"
     "|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|ell|hbar|varepsilon|varphi|vartheta"
@@ -131,7 +140,7 @@ def _number(text: str) -> Node:
     return ("num", value)
 
 
-_SUM, _PRODUCT, _POWER = range(3)  # how tightly operations bind
+_SUM, _PRODUCT, _POWER, _EXPONENT = range(4)  # how tightly operations bind
 _PERCENT = ("num", Fraction(1, 100))
 _MARKS = {"%": _PERCENT, "\\%": _PERCENT, "\\degree": ("mul", ("sym", "pi"), ("num", Fraction(1, 180)))}
 
@@ -141,14 +150,11 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         tokens = [(match.lastgroup or "", match[0].strip()) for match in _TOKEN.finditer(text)]
-        self.tokens = [("", ""), *reversed(tokens)]
+        if len(tokens) >= _MAX_TOKENS:
+            raise Unreadable("the expression is too long")
+        self.tokens = [("", ""), *reversed(tokens)]  # the next one is the last
         self.last = ("", "")
         self.bars = 0  # open |…|
-        if len(self.tokens) > _MAX_TOKENS:
-            raise Unreadable("the expression is too long")
-
-    def peek(self) -> str:
-        return self.tokens[-1][1]
 
     def pop(self) -> tuple[str, str]:
         self.last = self.tokens.pop()
@@ -156,25 +162,26 @@ class _Parser:
 
     def accept(self, *values: str) -> str:
         """The next token's text if it is one of these; it is passed then."""
-        return self.pop()[1] if self.peek() in values else ""
+        return self.pop()[1] if self.tokens[-1][1] in values else ""
 
     def expect(self, value: str) -> None:
         if self.pop()[1] != value:
             raise Unreadable(f"{self.last[1]!r} in place of {value!r}")
 
     def expression(self, floor: int = _SUM) -> Node:
-        """The longest expression from here whose operations bind at least as tightly as `floor`."""
+        """The longest expression from here whose operations bind at least as tightly as `floor`; an exponent is a
+        group, a signed exponent (2^-1) or one token."""
         if sign := self.accept("+", "-"):
-            if self.peek() in ("+", "-"):
+            if self.tokens[-1][1] in ("+", "-"):
                 raise Unreadable("two signs in a row")  # --3 is 3 or a dash before 3
             node = _signed(sign, self.expression(max(floor, _PRODUCT)))
         else:
             node = self.atom()
         while True:
-            if mark := self.accept("!", "\\%", "%", "\\degree"):
+            if self.accept("^"):  # 2^3^2 is right-associative
+                node = ("pow", node, self.expression(_EXPONENT))
+            elif floor < _EXPONENT and (mark := self.accept("!", *_MARKS)):
                 node = ("fact", node) if mark == "!" else ("mul", node, _MARKS[mark])
-            elif self.accept("^"):
-                node = ("pow", node, self.exponent())
             elif floor <= _PRODUCT and (mark := self.accept("*", "/")):
                 right = self.expression(_POWER)
                 node = _joined("mul", node, right if mark == "*" else ("inv", right))
@@ -192,13 +199,6 @@ class _Parser:
         plain = kind in ("num", "symbol") or value.lstrip("\\") in _STARTS
         return plain or (value == "|" and not self.bars)
 
-    def exponent(self) -> Node:
-        """What follows ^: a group, a signed power (2^-1; 2^3^2 is right-associative) or one token."""
-        if sign := self.accept("+", "-"):
-            return _signed(sign, self.exponent())
-        node = self.atom()
-        return ("pow", node, self.exponent()) if self.accept("^") else node
-
     def inside(self, closing: str) -> Node:
         node = self.expression()
         self.expect(closing)
@@ -210,14 +210,11 @@ class _Parser:
             return _number(value)
         if kind == "symbol":  # an unknown or a constant, with its subscript
             return ("sym", re.sub(r"\\mathrm|[\s{}\\]", "", value))
-        if value == "|":
-            self.bars += 1
-            node = self.inside("|")
-            self.bars -= 1
-            return ("fn", "abs", node)
         if value in _CLOSING:
+            self.bars += value == "|"
             node = self.inside(_CLOSING[value])
-            return ("fn", value[2:], node) if value in ("\\lfloor", "\\lceil") else node
+            self.bars -= value == "|"
+            return ("fn", _AROUND[value], node) if value in _AROUND else node
         name = value.lstrip("\\")
         name = _ALIASES.get(name, name)
         if name == "frac":
@@ -237,7 +234,7 @@ class _Parser:
         """\\sin^2 x, \\sin^{-1} x, \\log_2 8: what follows a function's name."""
         power = base = None
         while mark := self.accept("^", "_"):
-            power, base = (self.exponent(), base) if mark == "^" else (power, self.atom())
+            power, base = (self.expression(_EXPONENT), base) if mark == "^" else (power, self.atom())
         arguments = self.arguments(name)
         if power == ("neg", ("num", Fraction(1))) and name in ("sin", "cos", "tan"):
             name, power = f"a{name}", None
@@ -255,7 +252,7 @@ class _Parser:
             self.expect(_CLOSING[opening])
             return found
         node = self.expression(_POWER)
-        while self.starts_factor() and self.peek().lstrip("\\") not in _CALLS:
+        while self.starts_factor() and self.tokens[-1][1].lstrip("\\") not in _CALLS:
             node = _joined("mul", node, self.expression(_POWER))
         return [node]
 

@@ -37,10 +37,8 @@ def nonzero(rng: np.random.Generator, most: int) -> int:
 
 def latex(value: Fraction) -> str:
     """A whole number or a reduced fraction in LaTeX."""
-    if value.denominator == 1:
-        return str(value.numerator)
-    sign = "-" if value < 0 else ""
-    return rf"{sign}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+    sign, top, bottom = "-" if value < 0 else "", abs(value.numerator), value.denominator
+    return f"{sign}{top}" if bottom == 1 else rf"{sign}\frac{{{top}}}{{{bottom}}}"
 
 
 def polynomial(coefficients: list[int], x: str = "x") -> str:
@@ -71,15 +69,13 @@ def linear_system(rng: np.random.Generator, level: int) -> Problem:
     a, b, c, d = (nonzero(rng, most) for _ in range(4))
     while a * d == b * c:
         d = nonzero(rng, most)
-    question = f"If ${_sum(a, b)} = {a * x + b * y}$ and ${_sum(c, d)} = {c * x + d * y}$, what is $x + y$?"
-    determinant = a * d - b * c
+    equations = " and ".join(
+        f"${polynomial([p, 0])} {'+' if q > 0 else '-'} {polynomial([abs(q), 0], 'y')} = {p * x + q * y}$"
+        for p, q in ((a, b), (c, d))
+    )
+    question, determinant = f"If {equations}, what is $x + y$?", a * d - b * c
     solution = f"Eliminating $y$ gives ${polynomial([determinant, 0])} = {determinant * x}$, so $x = {x}$. "
     return Problem(question, str(x + y), solution + f"Then $y = {y}$ and $x + y = {x + y}$.")
-
-
-def _sum(a: int, b: int) -> str:
-    """Text of ax + by, of two numbers that are not 0."""
-    return f"{polynomial([a, 0])} {'+' if b > 0 else '-'} {polynomial([abs(b), 0], 'y')}"
 
 
 def quadratic(rng: np.random.Generator, level: int) -> Problem:
@@ -230,9 +226,6 @@ class Arithmetic(Source):
         return Task.ask("math__arithmetic", prompt, str(answer), ability="math", extra_info=info)
 
 
-BOXED = " Please output the final answer within \\boxed{}."
-
-
 @sources.register("math_problems")
 class MathProblems(Source):
     """School algebra, number theory, calculus and counting in words, answered in a box, as in Guru.
@@ -246,7 +239,7 @@ class MathProblems(Source):
     """Hardest level; each task's level is drawn evenly up to it."""
     families: tuple[str, ...] = ()
     """Families drawn from; empty is all."""
-    instruction: str = BOXED
+    instruction: str = " Please output the final answer within \\boxed{}."
     """What follows the question. Small pretrained models rarely know the box."""
 
     @field_validator("families")
@@ -269,11 +262,8 @@ class MathProblems(Source):
         return Task.ask("math__problems", prompt, answer, ability="math", extra_info=info)
 
 
-_VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500",
-         "hiyouga/geometry3k")  # fmt: skip
-
-
-@scorer("math__*", "math_dapo*", "math", "aime*", "numina_*", *_VERL)
+@scorer("math__*", "math_dapo*", "math", "aime*", "numina_*", "openai/gsm8k", "lighteval/MATH", "hiyouga/geometry3k",
+        "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500")  # fmt: skip
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the last boxed or `Answer:` value outside the reasoning equals the truth. A short
     response with neither is compared as a whole; boxes side by side can also be a list, one a member."""
