@@ -57,15 +57,12 @@ def _same(a: str, b: str) -> bool:
 
 def _same_form(x: forms.Form, y: forms.Form, a: str, b: str) -> bool:
     """Whether a reading x of a and a reading y of b agree."""
+    if type(x) is type(y):
+        same = {Group: _same_group, Relation: _same_relation, Amount: same_amount, str: str.__eq__}
+        return same[type(x)](x, y)
     if isinstance(x, Relation):
-        return _same_relation(x, y) if isinstance(y, Relation) else _gives(x, b, truth=False)
-    if isinstance(y, Relation):
-        return _gives(y, a, truth=True)
-    if isinstance(x, Group) and isinstance(y, Group):
-        return _same_group(x, y)
-    if isinstance(x, Amount) and isinstance(y, Amount):
-        return same_amount(x, y)
-    return isinstance(x, str) and x == y
+        return _gives(x, b, truth=False)
+    return isinstance(y, Relation) and _gives(y, a, truth=True)
 
 
 def _matching(a: list[Any], b: list[Any], same: Callable[[Any, Any], bool] = _same) -> bool:
@@ -90,9 +87,6 @@ def _pairwise(a: list[str], b: list[str]) -> bool:
 def _same_group(a: Group, b: Group) -> bool:
     """Whether two groups have the same parts: in any order those of lists, sets and unions."""
     kinds, parts = {a.brackets, b.brackets}, a.parts + b.parts
-    if kinds == {":"}:
-        ours, theirs = ([f"({part})/({group.parts[0]})" for part in group.parts] for group in (a, b))
-        return len(ours) == len(theirs) and all(map(same_expression, ours, theirs))
     if "\\ldots" not in parts and (kinds <= {"cup", ""} or "{}" in kinds <= {"{}", "", "named"}):
         return _matching(a.parts, b.parts)
     mixed = kinds == {"", "()"} and any("=" in part for part in parts)  # x=1, 2 is no point

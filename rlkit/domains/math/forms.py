@@ -137,7 +137,7 @@ def squeeze(text: str) -> str:
 
 class Group(NamedTuple):
     """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "named" for `x=2, y=1`, "cup" for a union, ":" for a
-    ratio, and "matrix", whose parts are rows such as (1,2)."""
+    ratio, whose parts are divided by the first, and "matrix", whose parts are rows such as (1,2)."""
 
     brackets: str
     parts: list[str]
@@ -244,7 +244,7 @@ def _single(text: str) -> Iterator[Form]:
         yield from (f"{match[1]} {half}m" for half in (match[2] or "ap").lower())
         return
     if len(parts := split(text, {":"})[0]) > 1 and all(parts):
-        yield Group(":", parts)
+        yield Group(":", [f"({part})/({parts[0]})" for part in parts])
         ratio = f"({parts[0]})/({parts[1]})"
         if len(parts) == 2 and not same_expression(ratio, rf"\lfloor {ratio} \rfloor"):
             yield Amount(ratio)  # 2:1 is no way to write 2

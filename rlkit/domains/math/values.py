@@ -21,9 +21,7 @@ from rlkit.domains.math.parse import OF_ONE, Node, TooBig, Unreadable, parse, ta
 
 _DIGITS, _MORE_DIGITS, _MOST_OF_LARGE = 50, 500, 1000  # the last: more digits for large values
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
-_SIGNIFICANT = (
-    5  # digits of a decimal, leading zeros apart, that may stand for the exact value it rounds or cuts
-)
+_SIGNIFICANT = 5  # digits of a decimal, leading zeros apart, that may stand for an exact value
 _MAX_BITS = 2_000_000  # of an exact integer
 _MAX_FRACTION_BITS = 50_000  # of an exact fraction, whose sums take the square of it
 _LARGEST = 10**15  # argument of a function
@@ -235,17 +233,16 @@ def same_expression(a: str, b: str) -> bool:
 
 def _rounded(text: str, precise: Node) -> bool:
     """A decimal with many digits for an exact value without a decimal form of that length."""
-    match = re.fullmatch(r"(?P<sign>[+-]?)(?P<digits>\d*\.(?P<places>\d{6,1000}))", text.strip())
-    if not match or len(match["digits"].replace(".", "").strip("0")) < _SIGNIFICANT or symbols(precise):
+    match = re.fullmatch(r"[+-]?\d*\.(\d{6,1000})", text.strip())
+    if not match or symbols(precise) or len(re.sub(r"\D", "", text).strip("0")) < _SIGNIFICANT:
         return False
-    places = len(match["places"])
+    unit, given = Fraction(1, 10 ** len(match[1])), Fraction(match[0])
     try:
-        with mpmath.workdps(_DIGITS + places):
+        with mpmath.workdps(_DIGITS + len(match[1])):
             found = value(precise, {})
-            decimal = isinstance(found, Fraction) and (found * 10**places).denominator == 1
-            if decimal or not mpmath.isfinite(found) or (found < 0) != (match["sign"] == "-"):
+            if isinstance(found, Fraction) and (found / unit).denominator == 1:
                 return False  # it has a decimal form of that length, which this is not
-            behind = (abs(_to_float(found)) - mpmath.mpf(match["digits"])) * 10**places
+            behind = (_to_float(found) - _to_float(given)) / _to_float(unit if given > 0 else -unit)
             return bool(-0.5 <= behind < 1)  # rounded, or cut off
     except _UNDEFINED:
         return False
