@@ -10,7 +10,7 @@ from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import forms
 from rlkit.domains.math.forms import Group, Relation, is_name, normalize, read_forms, squeeze
 from rlkit.domains.math.parse import FONT, split, start_work
-from rlkit.domains.math.units import Amount, same_amount, split_unit
+from rlkit.domains.math.units import Amount, same_amount
 from rlkit.domains.math.values import number, ratio_sign, same_expression
 
 _LONGEST, _MOST_ITEMS = 2000, 200  # characters of an answer that is read; parts of a list
@@ -127,13 +127,11 @@ _VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_[A-Za-z0-9])?")
 _BUILDER = re.compile(
     r"\\\{\s*(?P<name>\\?[A-Za-z]+)\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:|,)\s*(?P<condition>.+)\\\}"
 )
-_ALL = re.compile(
-    r"(?:\\?[A-Za-z]\s*(?:\\in|=|is|can be)\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
-    r"(?:reals|real (?:numbers?|values?|line))(?: of \\?[A-Za-z])?"
-)
-_WITHOUT = re.compile(
-    r"(?P<all>.+?)\s*(?:\\(?:setminus|smallsetminus|backslash)(?![A-Za-z])|-(?=\s*\\\{)|except(?: for)?|other than)\s*"
-    r"(?P<points>[^<>]+)"
+_REALS = re.compile(
+    r"(?:\\?[a-z]\s*(?:\\in|=|is|can be)\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
+    r"(?:reals|real (?:numbers?|values?|line)|\\mathbb ?\{r\})(?: of \\?[a-z])?"
+    r"(?:[\s,]*(?:\\setminus|-(?=\s*\\\{)|except(?: for)?|other than)\s*(?P<but>[^<>]+))?",
+    re.IGNORECASE,
 )
 _MOST = 60  # intervals of a set
 
@@ -158,10 +156,8 @@ def real_set(text: str) -> RealSet | None:
         intervals = [interval for found in sets for interval in found.intervals]
         return RealSet(intervals, names.pop()) if len(sets) == len(parts) and len(names) == 1 else None
     plain = re.sub(r"\s+", " ", forms.IN_FONT.sub(r" \1 ", text)).strip()
-    without = _WITHOUT.fullmatch(plain)
-    head = re.sub(r"\\mathbb ?\{R\}", "reals", without["all"] if without else plain)
-    if _ALL.fullmatch(head.strip(" ,").casefold()):
-        return _without(re.sub(r"\\[{}]|\\?[A-Za-z]\s*(?:=|\\ne)", " ", without["points"]) if without else "")
+    if match := _REALS.fullmatch(plain):
+        return _without(re.sub(r"\\[{}]|\\?[A-Za-z]\s*(?:=|\\ne)", " ", match["but"] or ""))
     operands, operators = split(text, forms.RELATIONS)
     if operators in (["\\in"], ["\\ne"]) and _VARIABLE.fullmatch(operands[0]):
         found = real_set(operands[1]) if operators == ["\\in"] else _without(operands[1])
@@ -202,7 +198,6 @@ def _interval(text: str, name: str = "") -> RealSet | None:
 
 
 _OPTION = re.compile(rf"(?:{FONT}\{{\s*)?(?:\(\s*[A-J]\s*\)|[A-J][).:]|[A-J]$)\s*\}}?\s*")
-_MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
 
 
 def _option(text: str) -> tuple[str, str]:
@@ -216,8 +211,7 @@ def _same_option(answer: str, truth: str) -> bool:
     (ours, p), (right, q) = _option(answer), _option(truth)
     if not ours or not right:
         return bool((ours or right) and p and q) and _same(p, q)
-    same_letter = ours == right or (ours.upper() == right.upper() and _MARKED.search(truth) is not None)
-    return same_letter and "A" <= right.upper() <= "J" and (not (p and q) or _same(p, q))
+    return ours == right and (not (p and q) or _same(p, q))
 
 
 _QUALIFIER = re.compile(
@@ -231,7 +225,7 @@ _BOUND = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
 _KIND = re.compile(r"\b(?:even|odd|prime|positive|negative)\b|(?<=\\mathbb\{)[A-Z]")
 _LETTER = re.compile(rf"{FONT}\{{[^{{}}]*\}}|\\[A-Za-z]+|[A-Za-z]{{3,}}|(?P<name>[A-Za-z](?:_\w)?)")
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
-_PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "C_1", "c_1"}
+_PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "C_1"}
 
 
 def _same_qualified(a: str, b: str) -> bool:
@@ -241,16 +235,13 @@ def _same_qualified(a: str, b: str) -> bool:
         return False
     if (x, y) != (a, b) and _same(x, y):
         return True
-    if split_unit(x).unit or split_unit(y).unit:
-        return False  # 25 K is not 25 C
-    x, y = squeeze(x), squeeze(y)
     ours, theirs = (_letters(text.rpartition("=")[2]) for text in (x, y))
     angles = "\\pi" in x and "\\pi" in y and len(ours) == 1
     whole = angles or _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
     for letters, allowed in ((_PARAMETERS, whole), (_CONSTANTS, ours & set("xtyzu"))):
         mine, other = ours & letters, theirs & letters
-        fresh = mine == other or not mine & _letters(y)
-        if allowed and fresh and len(mine) == len(other) == 1 and ours - mine == theirs - other:
+        one = len(mine) == len(other) == 1 and ours - mine == theirs - other
+        if allowed and one and not mine & _letters(y):
             new, old = mine.pop(), other.pop()
             return _same(x, _LETTER.sub(lambda m, old=old, new=new: new if m["name"] == old else m[0], y))
     return False
@@ -269,8 +260,7 @@ def _unqualified(text: str) -> tuple[str, str]:
     match = _QUALIFIER.search(text, 1) if len(text) < 500 else None
     body = text[: match.start()].strip(" ,;") if match else ""
     mathematical = re.search(r"[\d=^+]|\\(?!text|mathrm)", body) or len(body) == 1
-    balanced = body.count("{") == body.count("}") and body.count("(") == body.count(")")
-    if match is None or not mathematical or not balanced or re.search(r"\\or\s*[-\d]", match[0]):
+    if match is None or not mathematical or re.search(r"\\or\s*[-\d]", match[0]):
         return text, ""
     return body, (match["rest"] or match[0]).strip(" ,;(){}")
 

@@ -30,7 +30,7 @@ _COMMANDS = {
         r"\binom": "dbinom tbinom", r"\mod ": "pmod bmod pod", r"\le ": "leq leqslant", r"\ge ": "geq geqslant",
         r"\ne ": "neq", "<": "lt", ">": "gt", r"\{": "lbrace", r"\}": "rbrace", "[": "lbrack", "]": "rbrack",
         "(": "lparen", ")": "rparen", "|": "lvert rvert vert mid", "*": "ast cdot times",
-        r"\emptyset ": "varnothing", r"\phi ": "varphi",
+        r"\emptyset ": "varnothing", r"\phi ": "varphi", r"\setminus ": "smallsetminus backslash",
         r"\and ": "land wedge", r"\or ": "lor vee", r"\$": "textdollar",
         " ": "left right middle big bigl bigr Big Bigl Bigr bigg Bigg displaystyle textstyle large Large LARGE huge "
         "underline quad qquad",
@@ -48,6 +48,10 @@ _CONJUNCTION = r"(?<![\\\w]){0}(?!\w)|\\(?:text|mathrm)\s*\{{\s*,?\s*{0}\s*,?\s*
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
+        (r"\s+", " "),
+        (r"^ ?(?:\$\$?(.*?)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\]) ?\.? ?$", r"\1\2\3"),
+        (r"\\(?:left|right|middle)\s*\.(?!\d)", ""),
+        (r"\\([A-Za-z]+)\*?", lambda m: _COMMANDS.get(m[1], m[0])),
         (rf"^\s*{_LABEL}\s*(?=\S)", ""),
         (r"^\s*(?:\\text\s*\{\s*(?:[Nn]egative|[Mm]inus)\s*\}|(?:[Nn]egative|[Mm]inus)(?=\s))\s*(?=[\d.\\])", "-"),
         (rf"{FONT}\{{({'|'.join(OF_ONE.split())}|max|min|gcd|lcm)\}}", r"\\\1 "),
@@ -74,9 +78,11 @@ _REWRITES = [
         (rf"{FONT}\{{\s*\}}", " "),
         (_CONJUNCTION.format("(?:and|AND)"), r" \\and "),
         (_CONJUNCTION.format("(?:or|OR)"), r" \\or "),
+        (r"\\equiv(?=.*\\mod)", "="),
+        (r"^(.*(?:\\sqrt|\\frac|\\pi|\^|/).*)\\approx *-?[\d.]+ *(?:\\?%)? *$", r"\1"),  # for the reader
+        (r"^ *-?\d{1,3}(?: \d{3})+(?:\.\d+)? *$", lambda m: m[0].replace(" ", "")),
     )
 ]  # fmt: skip
-_MATH_MODE = re.compile(r"\s*(?:\$\$?(.*?)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\])\s*\.?\s*", re.DOTALL)
 
 
 def _latex(char: str) -> str:
@@ -105,23 +111,13 @@ def from_unicode(text: str) -> str:
 def normalize(text: str) -> str:
     """An answer with one spelling for each sign, and without dollars, sizes of brackets and labels."""
     text = from_unicode(text)
-    pairs = not any(len(run) % 2 for run in re.findall(r"\\+", text))
-    if pairs and re.search(r"\\\\(?:[A-Za-z]{2}|[{}%|$,;!])", text):  # it was escaped twice
+    odd = re.search(r"(?<!\\)\\(?:\\\\)*(?!\\)", text)
+    if not odd and re.search(r"\\\\(?:[A-Za-z]{2}|[{}%|$,;!])", text):  # it was escaped twice
         text = text.replace("\\\\", "\\")
-    text = re.sub(r"\s+", " ", text).strip()
-    if match := _MATH_MODE.fullmatch(text):
-        text = next(g for g in match.groups() if g is not None)
-    text = re.sub(r"\\(?:left|right|middle)\s*\.(?!\d)", "", text)
-    text = re.sub(r"\\([A-Za-z]+)\*?", lambda m: _COMMANDS.get(m[1], m[0]), text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
-    exact, _, decimal = text.rpartition("\\approx")
-    if re.search(r"\\sqrt|\\frac|\\pi|\^|/", exact) and re.fullmatch(r"\s*-?[\d.]+\s*(?:\\?%)?\s*", decimal):
-        text = exact  # the decimal was for the reader
     text = re.sub(r"\s+", " ", text.replace("$", " ") if text.count("$") > 1 else text).strip()
     text = re.sub(r"(?<!\.)[.,;:]$", "", re.sub(r"(?: ?\\\\)+$", "", text)).strip()
-    if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
-        text = text.replace(" ", "")
     for _ in range(3):
         if text.startswith("{") and is_wrapped(text):
             text = text[1:-1].strip()
@@ -154,15 +150,11 @@ Form = Amount | str | Group | Relation  # a text is plain words in lower case, w
 
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 IN_FONT = re.compile(FONT + r"\{([^{}]*)\}")
-_SYMBOL = (
-    r"(?:m\s*)?(?:\\?[A-Za-z]+|\\(?:mathrm|text|mathcal)\s*\{[^{}]*\}"
-    r"|\\(?:overline|vec|hat|bar|tilde|overrightarrow|widehat)\s*\{?\s*[A-Za-z]+\s*\}?)"
-)
 _NAME = re.compile(
-    rf"\|?{_SYMBOL}'*(?:_(?:\{{[^{{}}]*\}}|\\?[A-Za-z0-9]+))?(?:\^\{{?-1\}}?|\^\\circ|'+)?"
-    rf"(?:\s*[(\[]\s*[A-Za-z0-9, ]+\s*[)\]])?\|?"
-    r"|\\?(?:sin|cos|tan|cot|sec|csc|log|ln|max|min|gcd|lcm|angle|triangle|deg|det|dim|Pr?|E|Var)"
-    r"\s*(?:_\{[^{}]*\})?\s*(?:\\angle\s*)?\\?[A-Za-z]+|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)|\[\s*[A-Z]+\s*\]"
+    r"\|?(?:\\?[A-Za-z]+|\\(?:mathrm|text|mathcal)\s*\{[^{}]*\}"
+    r"|\\(?:overline|vec|hat|bar|tilde|overrightarrow|widehat)\s*\{?\s*[A-Za-z]+\s*\}?)'*"
+    r"(?:_(?:\{[^{}]*\}|\\?[A-Za-z0-9]+))?(?:\^\{?-1\}?|'+)?(?:\s*[(\[]\s*[A-Za-z0-9, ]+\s*[)\]])?\|?"
+    r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)"
 )
 _ENVIRONMENT = re.compile(
     r"[\[(]?\s*\\begin\s*\{(?P<name>[pbB]?matrix|array)\}\s*(?:\{[lcr| ]*\})?(?P<body>(?s:.*))"
@@ -185,8 +177,6 @@ def read_forms(text: str) -> Iterator[Form]:
     if (match := IN_FONT.fullmatch(text)) and re.search(r"\d|[A-Z]\s*,\s*[A-Z](?![a-z])", match[1]):
         text = match[1]
     text = _THOUSANDS.sub(lambda m: m[1].replace(",", ""), text.strip(), count=1)
-    if "\\mod" in text:
-        text = text.replace("\\equiv", "=")
     if match := _ENVIRONMENT.fullmatch(text):
         rows = [row for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match["body"]) if row.strip()]
         cells = [[cell.strip(" ,;.") for cell in row.split("&")] for row in rows]
@@ -201,8 +191,7 @@ def read_forms(text: str) -> Iterator[Form]:
     elif len(parts := split(text, {"\\cup"})[0]) > 1:
         yield Group("cup", parts)
     elif len((found := split(text, RELATIONS))[0]) > 1:
-        if found[1] == ["\\in"] or all(found[0]):
-            yield Relation(*found)
+        yield Relation(*found)
     elif bracketed := _bracketed(text):
         yield bracketed
     else:
@@ -268,23 +257,21 @@ def _single(text: str) -> Iterator[Form]:
 def _words(text: str) -> str | None:
     """The plain lower-case words if the answer is text, else None."""
     bare = re.sub(FONT, "", text)
-    marked = bare != text
-    if not marked and not re.fullmatch(r"[A-Za-z](?!'+$)[A-Za-z' .-]*", text):
+    marked = bare != text or re.fullmatch(r"[A-Za-z](?!'+$)[A-Za-z' .-]*", text)
+    if not marked or re.search(r"\\(?:frac|sqrt|pi)(?![A-Za-z])", bare):
+        return None  # or a formula and its unit
+    plain = re.sub(r"[{}~$\"\\]", " ", bare)
+    if not re.fullmatch(r"[\s(]*[A-Za-zÀ-ɏ][^=<>+*/^_]*", plain) or re.search(r"\d\s{0,3}[A-Za-z]*$", plain):
         return None
-    if re.search(r"\\(?:frac|sqrt|pi)(?![A-Za-z])", bare):
-        return None  # a formula and its unit
-    bare = re.sub(r"\\(and|or)\b", r"\1", re.sub(r"[{}~$\"]", " ", bare)).replace("\\", " ")
-    if not re.fullmatch(r"[\s(]*[A-Za-zÀ-ɏ][^=<>+*/^_]*", bare) or re.search(r"\d\s{0,3}[A-Za-z]*$", bare):
-        return None
-    words = re.sub(r"[\s.,;:!?'()-]+", " ", bare).strip()
-    spoken = re.search(r"[aeiouyAEIOUY]", words) and len(words.replace(" ", "")) >= 3
-    spoken = spoken or re.fullmatch("[Nn]o|NO|[A-Z]{3,}", words)  # HTT: tosses in their order
-    if not words or not (marked or spoken or len(words) == 1):
+    words = re.sub(r"[\s.,;:!?'()-]+", " ", plain).strip()
+    spoken = re.fullmatch(r"\w|[Nn]o|NO|[A-Z]{3,}", words)  # HTT: tosses in their order
+    spoken = spoken or (re.search(r"[aeiouyAEIOUY]", words) and len(words.replace(" ", "")) >= 3)
+    if bare == text and not spoken:
         return None
     return words.casefold() if len(words) > 1 else words
 
 
 def is_name(text: str) -> bool:
-    """A symbol, a function's left side or a named quantity: x, a_n, f(x), \\mathrm{Area}, \\overline{AB}, \\cos A."""
+    """A symbol, a function's left side or a named quantity: x, a_n, f(x), \\mathrm{Area}, \\overline{AB}."""
     text = text.strip()
     return len(text) < 60 and _NAME.fullmatch(text) is not None and text not in ("\\pi", "e", "i", "\\infty")
