@@ -4,7 +4,7 @@ parts, a relation, a set of real numbers) and compared part by part; an order ma
 import re
 from collections.abc import Callable
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import forms
@@ -48,10 +48,9 @@ def _same(a: str, b: str) -> bool:
     plain = [squeeze(forms.IN_FONT.sub(r"\1", text)) for text in (a, b)]
     if squeeze(a) == squeeze(b) or plain[0] == plain[1]:
         return True
-    left, right = real_set(a), real_set(b)
-    if left and right:
-        same_variable = left.name in ("", right.name or left.name)
-        return same_variable and _matching(left.intervals, right.intervals, _same_group)
+    if (left := real_set(a)) and (right := real_set(b)):
+        same_variable = left[0] in ("", right[0] or left[0])
+        return same_variable and _matching(left[1], right[1], _same_group)
     return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
 
 
@@ -136,11 +135,7 @@ _REALS = re.compile(
 _MOST = 60  # intervals of a set
 
 
-class RealSet(NamedTuple):
-    """Intervals, groups of two ends, and the variable of the conditions, if there is one."""
-
-    intervals: list[Group]
-    name: str = ""
+RealSet = tuple[str, list[Group]]  # the conditions' variable, "" without one; intervals, groups of two ends
 
 
 def real_set(text: str) -> RealSet | None:
@@ -148,20 +143,19 @@ def real_set(text: str) -> RealSet | None:
     text = text.strip(" .")
     if match := _BUILDER.fullmatch(text):
         found = real_set(match["condition"])
-        return RealSet(found.intervals) if found and found.name == match["name"] else None
+        return ("", found[1]) if found and found[0] == match["name"] else None
     parts, signs = split(text, {"\\or", "\\cup"})
     if signs:
         sets = [found for part in parts[:_MOST] if (found := real_set(part))]
-        names = {found.name for found in sets}
-        intervals = [interval for found in sets for interval in found.intervals]
-        return RealSet(intervals, names.pop()) if len(sets) == len(parts) and len(names) == 1 else None
+        names, intervals = {name for name, _ in sets}, [interval for _, found in sets for interval in found]
+        return (names.pop(), intervals) if len(sets) == len(parts) and len(names) == 1 else None
     plain = re.sub(r"\s+", " ", forms.IN_FONT.sub(r" \1 ", text)).strip()
     if match := _REALS.fullmatch(plain):
         return _without(re.sub(r"\\[{}]|\\?[A-Za-z]\s*(?:=|\\ne)", " ", match["but"] or ""))
     operands, operators = split(text, forms.RELATIONS)
     if operators in (["\\in"], ["\\ne"]) and _VARIABLE.fullmatch(operands[0]):
         found = real_set(operands[1]) if operators == ["\\in"] else _without(operands[1])
-        return RealSet(found.intervals, operands[0]) if found else None
+        return (operands[0], found[1]) if found else None
     return _bounds(operands, operators) if operators else _interval(text)
 
 
@@ -171,7 +165,7 @@ def _without(points: str) -> RealSet | None:
     if len(left_out) > _MOST or any(number(point) is None for point in left_out):
         return None
     ends = ["-\\infty", *sorted(left_out, key=number), "\\infty"]
-    return RealSet([Group("()", list(bounds)) for bounds in pairwise(ends)])
+    return "", [Group("()", list(bounds)) for bounds in pairwise(ends)]
 
 
 def _bounds(operands: list[str], operators: list[str]) -> RealSet | None:
@@ -194,7 +188,7 @@ def _interval(text: str, name: str = "") -> RealSet | None:
     values = [number(end) for end in ends if re.fullmatch(r"[\[(\]].+[\])\[]", text)]
     if len(values) != 2 or None in values or values[0] >= values[1]:
         return None
-    return RealSet([Group(text[0].replace("]", "(") + text[-1].replace("[", ")"), ends)], name)
+    return name, [Group(text[0].replace("]", "(") + text[-1].replace("[", ")"), ends)]
 
 
 _OPTION = re.compile(rf"(?:{FONT}\{{\s*)?(?:\(\s*[A-J]\s*\)|[A-J][).:]|[A-J]$)\s*\}}?\s*")
@@ -209,9 +203,9 @@ def _option(text: str) -> tuple[str, str]:
 def _same_option(answer: str, truth: str) -> bool:
     """`(C) 15` against `15` or `(C)`; of two options both letter and value must agree."""
     (ours, p), (right, q) = _option(answer), _option(truth)
-    if not ours or not right:
-        return bool((ours or right) and p and q) and _same(p, q)
-    return ours == right and (not (p and q) or _same(p, q))
+    if ours and right:
+        return ours == right and (not (p and q) or _same(p, q))
+    return bool((ours or right) and p and q) and _same(p, q)
 
 
 _QUALIFIER = re.compile(
@@ -223,7 +217,9 @@ _QUALIFIER = re.compile(
 )
 _BOUND = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
 _KIND = re.compile(r"\b(?:even|odd|prime|positive|negative)\b|(?<=\\mathbb\{)[A-Z]")
-_LETTER = re.compile(rf"{FONT}\{{[^{{}}]*\}}|\\[A-Za-z]+|[A-Za-z]{{3,}}|(?P<name>[A-Za-z](?:_\w)?)")
+_LETTER = re.compile(
+    rf"{FONT}\{{[^{{}}]*\}}|\\[A-Za-z]+|[A-Za-z]{{3,}}|([A-Za-z](?:_\w)?)"
+)  # the letter of a formula
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
 _PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "C_1"}
 
@@ -235,15 +231,15 @@ def _same_qualified(a: str, b: str) -> bool:
         return False
     if (x, y) != (a, b) and _same(x, y):
         return True
-    ours, theirs = (_letters(text.rpartition("=")[2]) for text in (x, y))
+    ours, theirs = (set(_LETTER.findall(text.rpartition("=")[2])) - {""} for text in (x, y))
     angles = "\\pi" in x and "\\pi" in y and len(ours) == 1
     whole = angles or _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
     for letters, allowed in ((_PARAMETERS, whole), (_CONSTANTS, ours & set("xtyzu"))):
         mine, other = ours & letters, theirs & letters
         one = len(mine) == len(other) == 1 and ours - mine == theirs - other
-        if allowed and one and not mine & _letters(y):
+        if allowed and one and not mine & set(_LETTER.findall(y)):
             new, old = mine.pop(), other.pop()
-            return _same(x, _LETTER.sub(lambda m, old=old, new=new: new if m["name"] == old else m[0], y))
+            return _same(x, _LETTER.sub(lambda m, old=old, new=new: new if m[1] == old else m[0], y))
     return False
 
 
@@ -263,8 +259,3 @@ def _unqualified(text: str) -> tuple[str, str]:
     if match is None or not mathematical or re.search(r"\\or\s*[-\d]", match[0]):
         return text, ""
     return body, (match["rest"] or match[0]).strip(" ,;(){}")
-
-
-def _letters(text: str) -> set[str]:
-    """The letters of a formula, with their subscripts; none of its commands and words."""
-    return {match["name"] for match in _LETTER.finditer(text) if match["name"]}

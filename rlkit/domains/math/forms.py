@@ -103,7 +103,6 @@ def from_unicode(text: str) -> str:
         return text
     for small, plain, sign in (_RAISED, _LOWERED):
         text = re.sub(f"([{small}]+)", rf"{sign}{{\1}}", text).translate(str.maketrans(small, plain))
-    text = re.sub(r"√\s*([0-9]+(?:\.[0-9]+)?)", r"\\sqrt{\1}", text)
     text = re.sub("((?:[0-9]\u0305)+)", lambda m: rf"\overline{{{m[0].replace(chr(0x305), '')}}}", text)
     return "".join(map(_latex, text))
 
@@ -118,10 +117,7 @@ def normalize(text: str) -> str:
         text = pattern.sub(replacement, text)
     text = re.sub(r"\s+", " ", text.replace("$", " ") if text.count("$") > 1 else text).strip()
     text = re.sub(r"(?<!\.)[.,;:]$", "", re.sub(r"(?: ?\\\\)+$", "", text)).strip()
-    for _ in range(3):
-        if text.startswith("{") and is_wrapped(text):
-            text = text[1:-1].strip()
-    return text
+    return text[1:-1].strip() if text.startswith("{") and is_wrapped(text) else text
 
 
 def squeeze(text: str) -> str:
@@ -207,12 +203,10 @@ def _list(text: str) -> list[str]:
 
 def _named(parts: list[str]) -> Group | None:
     """`y=3, x=2` sorted by the names; None where a part has no name of its own."""
-    named = {
-        operands[0]: part for part in parts for operands, signs in [split(part, RELATIONS)] if signs == ["="]
-    }
-    if len(named) == len(parts) and all(map(is_name, named)):
-        return Group("named", [named[name] for name in sorted(named)])
-    return None
+    named = {part.partition("=")[0]: part for part in parts if split(part, RELATIONS)[1] == ["="]}
+    if len(named) < len(parts) or not all(map(is_name, named)):
+        return None
+    return Group("named", [named[name] for name in sorted(named)])
 
 
 def _bracketed(text: str) -> Group | None:

@@ -119,13 +119,10 @@ _MIXED = re.compile(
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Node:
     """The expression in `text`, which has been normalised. Unreadable: it is none, or nested too deep."""
-    parser = _Parser(_MIXED.sub(r"(\1+\2\4/\3\5)", text))  # 3\frac{1}{2}, 3 1/2
     try:
-        node = parser.expression()
+        return _Parser(_MIXED.sub(r"(\1+\2\4/\3\5)", text)).inside("")  # 3\frac{1}{2}, 3 1/2
     except RecursionError:
         raise Unreadable("nested too deep") from None
-    parser.expect("")
-    return node
 
 
 def _number(text: str) -> Node:
@@ -174,7 +171,8 @@ class _Parser:
         if sign := self.accept("+", "-"):
             if self.tokens[-1][1] in ("+", "-"):
                 raise Unreadable("two signs in a row")  # --3 is 3 or a dash before 3
-            node = _signed(sign, self.expression(max(floor, _PRODUCT)))
+            part = self.expression(max(floor, _PRODUCT))
+            node = ("neg", part) if sign == "-" else part
         else:
             node = self.atom()
         while True:
@@ -183,12 +181,13 @@ class _Parser:
             elif floor < _EXPONENT and (mark := self.accept("!", *_MARKS)):
                 node = ("fact", node) if mark == "!" else ("mul", node, _MARKS[mark])
             elif floor <= _PRODUCT and (mark := self.accept("*", "/")):
-                right = self.expression(_POWER)
-                node = _joined("mul", node, right if mark == "*" else ("inv", right))
+                part = self.expression(_POWER)
+                node = _joined("mul", node, part if mark == "*" else ("inv", part))
             elif floor <= _PRODUCT and self.starts_factor():
                 node = _joined("mul", node, self.expression(_POWER))
             elif floor <= _SUM and (sign := self.accept("+", "-")):
-                node = _joined("add", node, _signed(sign, self.expression(_PRODUCT)))
+                part = self.expression(_PRODUCT)
+                node = _joined("add", node, ("neg", part) if sign == "-" else part)
             else:
                 return node
 
@@ -200,6 +199,7 @@ class _Parser:
         return plain or (value == "|" and not self.bars)
 
     def inside(self, closing: str) -> Node:
+        """The whole expression up to a closing bracket, or up to the end."""
         node = self.expression()
         self.expect(closing)
         return node
@@ -255,10 +255,6 @@ class _Parser:
         while self.starts_factor() and self.tokens[-1][1].lstrip("\\") not in _CALLS:
             node = _joined("mul", node, self.expression(_POWER))
         return [node]
-
-
-def _signed(sign: str, node: Node) -> Node:
-    return ("neg", node) if sign == "-" else node
 
 
 def _joined(kind: str, node: Node, part: Node) -> Node:

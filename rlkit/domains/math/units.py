@@ -85,12 +85,6 @@ def _clean(unit: str) -> str:
     return "%" if unit.lower() in _PERCENT else unit
 
 
-def _words(unit: str) -> list[str]:
-    """Words in a comparable form; case is kept where it tells units apart (mW, MW)."""
-    words = re.split(r"[\s*]+", unit)
-    return [w.lower().rstrip("s") if len(w) > 3 else w for w in words if w not in ("of", "the", "")]
-
-
 @lru_cache
 def _registry() -> Any:
     import pint
@@ -129,7 +123,9 @@ def same_amount(a: Amount, b: Amount, tolerance: float = 0.0) -> bool:
         value = number(bare.number) if _NUMERAL.fullmatch(bare.number) else None
         scale = 1 if value is not None and in_percent(value) else 100
         return not bare.unit and not tolerance and same_expression(f"({share.number})/{scale}", bare.number)
-    same_unit = not a.unit or not b.unit or _words(a.unit) == _words(b.unit)
+    # case is kept where it tells units apart (mW, MW)
+    words = [re.sub(r"\w{4,}", lambda m: m[0].lower().rstrip("s"), x.unit.replace("*", " ")) for x in (a, b)]
+    same_unit = not a.unit or not b.unit or words[0] == words[1]
     if same_unit and not tolerance:
         return same_expression(a.number, b.number)
     x, y = number(a.number), number(b.number)

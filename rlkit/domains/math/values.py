@@ -11,7 +11,6 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -52,20 +51,18 @@ def value(node: Node, point: dict[str, Fraction]) -> Any:
         return _FUNCTIONS[parts[0]](*values)
     if kind in _UNARY:
         return _UNARY[kind](*values)
-    return reduce(lambda a, b: _checked(_BINARY[kind](a, b)), values)
+    found = values[0]
+    for other in values[1:]:
+        found = _BINARY[kind](found, other)
+        if isinstance(found, Fraction):
+            take_steps(_bits(found) // 100)
+            if _bits(found) > (_MAX_BITS if found.denominator == 1 else _MAX_FRACTION_BITS):
+                raise TooBig
+    return found
 
 
 def _bits(number: Fraction) -> int:
     return max(number.numerator.bit_length(), number.denominator.bit_length())
-
-
-def _checked(number: Any) -> Any:
-    if isinstance(number, Fraction):
-        bits = _bits(number)
-        take_steps(bits // 100)
-        if bits > (_MAX_BITS if number.denominator == 1 else _MAX_FRACTION_BITS):
-            raise TooBig
-    return number
 
 
 def _to_float(number: Any) -> Any:
@@ -155,19 +152,16 @@ def _coordinate(name: str, place: int, index: int, whole: bool) -> Fraction:
 
 def _samples(*nodes: Node) -> Iterator[list[Any]]:
     """The expressions' values at up to 100 points where all are defined, at one without symbols; real ones first."""
-    complex_ones, names, whole, count = [], sorted(symbols(*nodes)), any(map(_has_whole, nodes)), 0
+    complex_ones, names, whole = [], sorted(symbols(*nodes)), any(map(_has_whole, nodes))
     for index in range(100 if names else 1):
         point = {name: _coordinate(name, place, index, whole) for place, name in enumerate(names)}
         try:
             found = [value(node, point) for node in nodes]
-        except _UNDEFINED as error:
-            if isinstance(error, TooBig) and count < 4:
-                raise
-            continue
-        if any(v != v for v in found):  # nan
+        except TooBig:
+            raise  # at other points it is as big, or nearly
+        except _UNDEFINED:
             continue
         if all(abs(v.imag) <= _EQUAL * (1 + abs(v)) for v in found):
-            count += 1
             yield found
         else:
             complex_ones.append(found)
@@ -253,11 +247,10 @@ def ratio_sign(a: str, b: str) -> int:
     try:
         left, right = parse(a), parse(b)
         with mpmath.workdps(_DIGITS):
-            found = [(x, y) for x, y in islice(_samples(left, right), _POINTS + 2) if x != 0 and y != 0]
-            if len(found) < (3 if symbols(left, right) else 1):
+            ratios = [x / y for x, y in islice(_samples(left, right), _POINTS + 2) if x != 0 and y != 0]
+            if len(ratios) < (3 if symbols(left, right) else 1) or ratios[0].imag:
                 return 0
-            first = found[0][0] / found[0][1]
-            constant = not first.imag and all(_close(x / y, first) for x, y in found)
-            return (1 if first > 0 else -1) if constant else 0
+            constant = all(_close(ratio, ratios[0]) for ratio in ratios)
+            return (1 if ratios[0] > 0 else -1) if constant else 0
     except (Unreadable, TooBig):
         return 0
