@@ -136,7 +136,7 @@ class Law:
         if out.shape not in ((B, n), (B, 1), (1, n), (n,), (1,), ()):
             told = "write it with numpy operations that broadcast (B, 1) against (n,)"
             raise UserError(f"The law {self.name!r} returned shape {out.shape} for {B} × {n} values: {told}.")
-        return np.broadcast_to(out, (B, n))
+        return out if out.shape == (B, n) else np.broadcast_to(out, (B, n))
 
 
 def law(name: str, **options: Any) -> Callable[[Callable[..., np.ndarray]], Law]:

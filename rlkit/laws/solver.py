@@ -12,7 +12,7 @@ from scipy.special import expit
 from rlkit.errors import UserError
 from rlkit.laws.law import Columns, Law, Space
 
-CELLS = 1 << 16  # cells (B·n) worked on at once: the arrays of a step stay near the processor's cache
+CELLS = 1 << 15  # cells (B·n) worked on at once: the arrays of a step stay near the processor's cache
 LOSSES = ("ls", "huber", "lad", "binomial")
 
 
@@ -143,30 +143,21 @@ class Problem:
     def jacobian(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Predictions (B, n) in residual space and their derivatives in z, (B, p, n): by one difference where the law
         is linear, which is exact."""
-        law, linear, (B, p) = self.law, self.law.linearly, z.shape
+        law, (B, p) = self.law, z.shape
+        still, linear, each = ~law.estimated, law.linearly, np.arange(p)
         h = (6e-6 if self.central else 3e-8) * np.maximum(1.0, np.abs(z))
-        (values, above, below), (slope, *_) = law.from_z(np.stack([z, z + h, z - h if self.central else z]))
+        values, slope = law.from_z(z)
         step = np.maximum(np.abs(values), 1.0)
-        above, moves, parts = np.where(linear, values + step, above), [(0, values[:, 0])], []
-        for j in np.flatnonzero(law.estimated):
-            both = self.central and not linear[j]
-            scale = slope[:, j] / step[:, j] if linear[j] else (0.5 if both else 1.0) / h[:, j]
-            moves += [(j, end[:, j]) for end in ((below, above) if both else (above,))]
-            parts.append((j, len(moves) - 1, len(moves) - 2 if both else 0, scale))
-        moved = np.repeat(values[None], len(moves), axis=0)
-        for row, (j, column) in zip(moved, moves, strict=True):
-            row[:, j] = column
-        if B * len(next(iter(self.columns.values()))) < CELLS // 8:  # a few calls cost more than their cells
-            found = law(self.columns, moved.reshape(-1, p)).reshape(len(moved), B, -1)
-        else:
-            found = [law(self.columns, at) for at in moved]
+        scale = np.where(linear, slope / step, (0.5 if self.central else 1.0) / h)
+        moved = np.repeat(values[None], 1 + 2 * p if self.central else 1 + p, axis=0)
+        ends = np.where(linear, values + step, law.from_z(z + h)[0])
+        moved[1 + each, :, each] = np.where(still, values, ends).T
+        if self.central:
+            moved[1 + p + each, :, each] = np.where(still | linear, values, law.from_z(z - h)[0]).T
+        found = law(self.columns, moved.reshape(-1, p)).reshape(len(moved), B, -1)
         out, outer = to_space(found[0], law.returns, self.space)
-        J = np.zeros((B, p, out.shape[1]))
-        for j, high, low, scale in parts:
-            J[:, j] = (found[high] - found[low]) * scale[:, None]
-        if isinstance(outer, np.ndarray):
-            J *= outer[:, None, :]
-        return out, J
+        J = (found[1 : p + 1] - (found[p + 1 :] if self.central else found[0])) * scale.T[:, :, None]
+        return out, (J * outer).transpose(1, 0, 2)
 
     def unit(self, z: np.ndarray, name: str) -> float:
         """The value of a linear parameter at which its term is as large as the others together, at z (p,)."""
