@@ -235,7 +235,7 @@ def _contradict(
     problem: Problem, found: Solution, y: np.ndarray, w: np.ndarray, losses: Sequence[Loss]
 ) -> tuple[Solution, tuple[str, ...]]:
     """The solutions with any better one that a walk from the best found, and the parameters that it walked along: each
-    is held on either side, the others are minimised there, and then all are let go."""
+    is held on either side while the others follow a step, and then all are let go."""
     law, overruled = problem.law, []
     walked = [j for j, name in enumerate(law.parameters) if name not in (*law.pinned, *law.linear)]
     index, steps = np.repeat(walked, 2), np.tile([-2.0, 2.0], len(walked))
@@ -246,7 +246,7 @@ def _contradict(
         z[rows, index] += steps
         free = np.ones(z.shape, dtype=bool)
         free[rows, index] = False
-        held = minimise(problem, z, y, w, losses, 1e-3, free, rounds=10)
+        held = minimise(problem, z, y, w, losses, 1e-3, free, rounds=1)  # more find no more
         there = minimise(problem, held.z, y, w, losses, 1e-4, rounds=15)
         least = int(np.argmin(np.where(np.isfinite(there.objective), there.objective, np.inf)))
         if not there.objective[least] < found.objective[best] * (1 - SAME) - 1e-20:

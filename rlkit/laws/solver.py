@@ -177,15 +177,14 @@ class Problem:
         if not free.all():
             J *= free[:, :, None]
         terms = loss(prediction, y)
-        objective = np.einsum("bn,bn->b", *np.broadcast_arrays(weights, terms.value))
+        objective = np.einsum("bn,bn->b", weights, terms.value)
         gradient = (J @ (weights * terms.slope)[:, :, None])[:, :, 0]
         curvature = (J * (weights * terms.curvature)[:, None, :]) @ J.transpose(0, 2, 1)
         if terms.majorant is terms.curvature or isinstance(terms.majorant, float):
             damping = np.diagonal(curvature, axis1=1, axis2=2).copy()
         else:
             damping = ((J * J) @ (weights * terms.majorant)[:, :, None])[:, :, 0]
-        fine = np.isfinite(objective) & np.isfinite(gradient).all(axis=1)
-        bad = ~(fine & np.isfinite(curvature).all(axis=(1, 2)))
+        bad = ~np.isfinite(objective + gradient.sum(axis=1) + curvature.sum(axis=(1, 2)))
         if bad.any():
             objective[bad], gradient[bad], curvature[bad], damping[bad] = np.inf, 0.0, 0.0, 1.0
         return Quadratic(objective, gradient, curvature, damping)
