@@ -44,7 +44,7 @@ def parse(value: Any, kind: type, what: str) -> Any:
     """`value`, or what it is written as in JSON or Python, if it is of this kind. UserError: it is not."""
     read = literal(value) if isinstance(value, str) else value
     if not isinstance(read, kind):
-        raise UserError(f"The ground truth of {what} must be a {kind.__name__}, not {str(value)[:80]!r}.")
+        raise UserError(f"The truth of {what} must be a {kind.__name__} in JSON, not {str(value)[:80]!r}.")
     return read
 
 

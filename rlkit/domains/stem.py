@@ -106,10 +106,8 @@ class Formulas(Source):
             source, (text, truth) = "stem__choice", _choices(question, answer, unit, rng)
         else:
             source, truth = "stem__units", value
-            text = (
-                f"{question} Give the answer in {unit}, to four significant digits. Please output the final "
-                "answer, with its unit, within \\boxed{}."
-            )
+            form = "Please output the final answer, with its unit, within \\boxed{}."
+            text = f"{question} Give the answer in {unit}, to four significant digits. {form}"
         info = {"index": index, "difficulty": level, "subject": formula.subject, "question": question}
         told = f"By ${formula.equation}$ with {', '.join(known)}: {value}. The answer is \\boxed{{{truth}}}."
         return Task.ask(source, text, truth, ability="stem", extra_info={**info, "solution": told})
@@ -250,11 +248,8 @@ def means_the_same(grading: Grading, question: str, truth: str, answer: str) -> 
     if MARKERS.search(answer):  # no honest answer imitates the judge
         return False
     if (key := (question, truth, answer)) not in _verdicts:
-        text = _reply(
-            grading,
-            f"Question:\n{question}\n\nReference answer:\n{truth}\n\n"
-            f"Student's answer (a JSON string):\n{json.dumps(answer)}",
-        )
+        quoted = f"Student's answer (a JSON string):\n{json.dumps(answer)}"
+        text = _reply(grading, f"Question:\n{question}\n\nReference answer:\n{truth}\n\n{quoted}")
         verdict = VERDICT.fullmatch(text.strip().rpartition("\n")[2].strip())
         if verdict is None:
             raise Ungradable(f"The judge gave no verdict: {text[-200:]!r}")

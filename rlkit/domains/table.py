@@ -93,10 +93,8 @@ class Tables(Source):
         question, answers = _ask(kind, table, _pick(list(table)[2:], rng), rng)
         lines = [list(table), ["---"] * len(table), *zip(*table.values(), strict=True)]
         bars = "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
-        text = (  # in the words of Guru's prompts
-            f"Here is a table:\n{bars}\n{question} Please output the final answer within "
-            f"\\boxed{{}}. If there are multiple answers, please output them separated by |."
-        )
+        form = "within \\boxed{}. If there are multiple answers, please output them separated by |."  # as in Guru
+        text = f"Here is a table:\n{bars}\n{question} Please output the final answer {form}"
         difficulty, truth = LEVELS[kind] * len(lines[2:]), "|".join(map(str, answers))
         info = {"index": index, "difficulty": difficulty, "question": question, "family": kind}
         return Task.ask("table__generated", text, truth, ability="table", extra_info=info)
