@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, permutations
+from operator import eq
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -24,11 +25,11 @@ ATTRIBUTES = {
     "Job": ("baker", "doctor", "farmer", "painter", "teacher"),
 }
 RELATIONS = {
-    "same": ("is", lambda x, y: x == y),
+    "same": ("is", eq),
     "next": ("lives next to", lambda x, y: abs(x - y) == 1),
     "directly": ("lives directly to the left of", lambda x, y: y - x == 1),
     "left": ("lives somewhere to the left of", lambda x, y: x < y),
-    "at": ("lives in", lambda x, y: x == y),
+    "at": ("lives in", eq),
 }
 """What a clue may say of two houses."""
 Grid = list[tuple[int, ...]]
@@ -136,19 +137,19 @@ _LONGEST = 50_000  # characters of an answer that is read
 @scorer("logic__zebra*", "zebra_puzzle_dataset")
 def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when header and every row of the table in `<answer>`, or else in the last box or only fence, are the truth's,
-    in order, blanks, bold and letter case aside. The value, and cell_accuracy in parts, is the share of right cells in
-    a table of the truth's size, without the first column, which the header gives away."""
+    in order, blanks, bold and letter case aside. parts: cell_accuracy, the share of the truth's cells; the value is the
+    share without the first column, which the header gives away."""
     truth = _table(parse(ground_truth, dict, "a zebra puzzle"))
     if truth is None:
         raise UserError("The ground truth of a zebra puzzle needs a header and rows, lists of texts.")
     text = marked(response)
     answer = _table(literal(text[text.find("{") : text.rfind("}") + 1])) if len(text) <= _LONGEST else None
-    if answer == truth or not answer or list(map(len, answer)) != list(map(len, truth)):
-        return Reward.of(answer == truth, cell_accuracy=float(answer == truth))
-    rows = zip(answer[1:], truth[1:], strict=True)
-    same = [a == b for ours, theirs in rows for a, b in zip(ours[1:], theirs[1:], strict=True)]
-    share = sum(same) / max(1, len(same))
-    return Reward.of(False, share, cell_accuracy=share)
+    if not answer or [len(row) for row in answer[1:]] != [len(row) for row in truth[1:]]:
+        return Reward.of(False, cell_accuracy=0.0, reason="another size" if answer else "no table")
+    same = [list(map(eq, ours, theirs)) for ours, theirs in zip(answer[1:], truth[1:], strict=True)]
+    cells, inner = [cell for row in same for cell in row], [cell for row in same for cell in row[1:]]
+    value = 1.0 if answer == truth else sum(inner) / max(1, len(inner))
+    return Reward.of(answer == truth, value, cell_accuracy=sum(cells) / max(1, len(cells)))
 
 
 def _table(value: Any) -> list[list[str]] | None:
