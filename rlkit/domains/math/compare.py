@@ -14,7 +14,8 @@ from rlkit.domains.math.units import Amount, same_amount
 from rlkit.domains.math.values import number, ratio_sign, same_expression
 
 _LONGEST, _MOST_ITEMS = 2000, 200  # characters of an answer that is read; parts of a list
-_BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_MOST = 60  # intervals of a set
+_BROKEN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def equivalent(answer: str, truth: str) -> bool:
@@ -84,9 +85,9 @@ def _pairwise(a: list[str], b: list[str]) -> bool:
 
 
 def _same_group(a: Group, b: Group) -> bool:
-    """Whether two groups have the same parts: in any order those of lists, sets and unions."""
+    """Whether two groups have the same parts: in any order those of lists and sets."""
     kinds, parts = {a.brackets, b.brackets}, a.parts + b.parts
-    if "\\ldots" not in parts and (kinds <= {"cup", ""} or "{}" in kinds <= {"{}", "", "named"}):
+    if "\\ldots" not in parts and (kinds == {""} or "{}" in kinds <= {"{}", "", "named"}):
         return _matching(a.parts, b.parts)
     mixed = kinds == {"", "()"} and any("=" in part for part in parts)  # x=1, 2 is no point
     ordered = len(kinds) == 1 or ("\\ldots" not in parts and kinds <= {"", "()", "named"} and not mixed)
@@ -104,9 +105,7 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
     unknown = number(other) is not None and number(name) is None and not formula
     if not is_name(name) and name != "e" and (truth or not unknown):
         said = relation.operands
-    if truth:
-        return all(_same(other, text) for text in said)
-    return all(_same(text, other) for text in said if text is said[-1] or not is_name(text))
+    return all(_same(other, text) if truth else _same(text, other) for text in said)
 
 
 def _same_relation(a: Relation, b: Relation) -> bool:
@@ -119,22 +118,14 @@ def _same_relation(a: Relation, b: Relation) -> bool:
     return sign != 0 and operator == b.operators[0]
 
 
-# Sets of real numbers as intervals: inequalities, points left out, words.
-
 _TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
 _VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_[A-Za-z0-9])?")
-_BUILDER = re.compile(
-    r"\\\{\s*(?P<name>\\?[A-Za-z]+)\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:|,)\s*(?P<condition>.+)\\\}"
-)
+_BUILDER = re.compile(r"\\\{ ?(?P<name>\\?[A-Za-z]+) ?(?:\\in ?\\mathbb\{R\} ?)?[|:,] ?(?P<condition>.+)\\\}")
 _REALS = re.compile(
-    r"(?:\\?[a-z]\s*(?:\\in|=|is|can be)\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
+    r"(?i)(?:\\?[a-z]\s*(?:\\in|=|is|can be)\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
     r"(?:reals|real (?:numbers?|values?|line)|\\mathbb ?\{r\})(?: of \\?[a-z])?"
-    r"(?:[\s,]*(?:\\setminus|-(?=\s*\\\{)|except(?: for)?|other than)\s*(?P<but>[^<>]+))?",
-    re.IGNORECASE,
+    r"(?:[\s,]*(?:\\setminus|-(?=\s*\\\{)|except(?: for)?|other than)\s*(?P<but>[^<>]+))?"
 )
-_MOST = 60  # intervals of a set
-
-
 RealSet = tuple[str, list[Group]]  # the conditions' variable, "" without one; intervals, groups of two ends
 
 
@@ -212,8 +203,7 @@ _QUALIFIER = re.compile(
     r"[,;\s]*\(?(?:\\text\s*\{\s*)?,?\s*\(?(?:\\forall"
     r"|(?<![A-Za-z])(?:for|where|with(?! (?:a )?remainder))(?![A-Za-z]))(?P<rest>.*)"
     r"|\s*[,;(]\s*\(?[a-zCK](?:_\d)?(?:\s*,\s*[a-z])*\s*(?:\\in\s*(?:\\mathbb\s*\{?[A-Z]\}?|[ZNR])\S*"
-    r"|(?:\\text\s*\{\s*)?(?:is |are |being )?(?:an? |any )?(?:arbitrary )?(?:integers?|constants?)\b.*)$",
-    re.DOTALL,
+    r"|(?:\\text\s*\{\s*)?(?:is |are |being )?(?:an? |any )?(?:arbitrary )?(?:integers?|constants?)\b.*)$"
 )
 _BOUND = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
 _KIND = re.compile(r"\b(?:even|odd|prime|positive|negative)\b|(?<=\\mathbb\{)[A-Z]")

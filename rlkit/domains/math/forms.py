@@ -4,7 +4,7 @@ relation."""
 import re
 import unicodedata
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlkit.domains.math.parse import FONT, OF_ONE, is_wrapped, split
 from rlkit.domains.math.units import Amount, compound, split_unit
@@ -45,7 +45,7 @@ _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
 _SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 _OF_UNIT = rf"\s*((?:{FONT}\{{[A-Za-z ]+\}}(?:\s*\^\s*(?:-?\d|\{{\s*-?\d\s*\}}))?[\s*]*)+)"
 _CONJUNCTION = r"(?<![\\\w]){0}(?!\w)|\\(?:text|mathrm)\s*\{{\s*,?\s*{0}\s*,?\s*\}}"
-_REWRITES = [
+_REWRITES: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\s+", " "),
@@ -128,7 +128,7 @@ def squeeze(text: str) -> str:
 
 
 class Group(NamedTuple):
-    """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "named" for `x=2, y=1`, "cup" for a union, ":" for a
+    """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "named" for `x=2, y=1`, ":" for a
     ratio, whose parts are divided by the first, and "matrix", whose parts are rows such as (1,2)."""
 
     brackets: str
@@ -164,8 +164,6 @@ _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) )?no (?:(?:real|integer|such|positive|valid|possible|integral) )*(?:solutions?|roots?"
     r"|values?|numbers?|integers?)(?: exists?)?|none(?: exists?)?|(?:the )?(?:empty|null) set"
 )
-_SYNONYMS = {"does not exist": "dne", "limit does not exist": "dne", "the limit does not exist": "dne",
-             "infinitely many solutions": "infinitely many"}  # fmt: skip
 
 
 def read_forms(text: str) -> Iterator[Form]:
@@ -184,8 +182,6 @@ def read_forms(text: str) -> Iterator[Form]:
         yield Group("{}", [part.strip().removeprefix("+").strip() for part in (plus, minus)])
     elif len(parts := _list(text)) > 1:
         yield compound(text) or _named(parts) or Group("", parts)
-    elif len(parts := split(text, {"\\cup"})[0]) > 1:
-        yield Group("cup", parts)
     elif len((found := split(text, RELATIONS))[0]) > 1:
         yield Relation(*found)
     elif bracketed := _bracketed(text):
@@ -203,7 +199,7 @@ def _list(text: str) -> list[str]:
 
 def _named(parts: list[str]) -> Group | None:
     """`y=3, x=2` sorted by the names; None where a part has no name of its own."""
-    named = {part.partition("=")[0]: part for part in parts if split(part, RELATIONS)[1] == ["="]}
+    named = {part.partition("=")[0].strip(): part for part in parts if split(part, RELATIONS)[1] == ["="]}
     if len(named) < len(parts) or not all(map(is_name, named)):
         return None
     return Group("named", [named[name] for name in sorted(named)])
@@ -238,7 +234,7 @@ def _single(text: str) -> Iterator[Form]:
     if text == "\\emptyset" or (words and _NOTHING.fullmatch(words)):
         yield Group("{}", [])
     if words is not None and (len(words) > 1 or not text.isalpha()):
-        yield _SYNONYMS.get(words, words)
+        yield re.sub(r"^(?:(?:the )?limit )?does not exist$", "dne", words.replace("many solutions", "many"))
         return
     amount = compound(text) or split_unit(text)
     yield amount

@@ -24,7 +24,7 @@ class Unreadable(ValueError):
     """The text is not an expression that this parser knows."""
 
 
-class TooBig(ArithmeticError):
+class TooBig(RuntimeError):
     """The value is not computed because of its size."""
 
 

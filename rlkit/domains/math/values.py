@@ -109,9 +109,7 @@ def _of_whole(function: Callable[..., int], most: float) -> Callable[..., Any]:
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "pi": lambda: +mpmath.pi, "e": lambda: +mpmath.e, "i": lambda: mpmath.mpc(0, 1), "infty": lambda: mpmath.inf,
 }  # fmt: skip
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": operator.neg, "inv": lambda x: 1 / x, "fact": _of_whole(math.factorial, 3000),
-}  # fmt: skip
+_UNARY = {"neg": operator.neg, "inv": lambda x: 1 / x, "fact": _of_whole(math.factorial, 3000)}
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {"add": operator.add, "mul": operator.mul, "pow": _power}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(mpmath, name, abs) for name in OF_ONE.split()}, "max": max, "min": min,
@@ -157,8 +155,6 @@ def _samples(*nodes: Node) -> Iterator[list[Any]]:
         point = {name: _coordinate(name, place, index, whole) for place, name in enumerate(names)}
         try:
             found = [value(node, point) for node in nodes]
-        except TooBig:
-            raise  # at other points it is as big, or nearly
         except _UNDEFINED:
             continue
         if all(abs(v.imag) <= _EQUAL * (1 + abs(v)) for v in found):
@@ -168,34 +164,30 @@ def _samples(*nodes: Node) -> Iterator[list[Any]]:
     yield from complex_ones
 
 
-def _close(a: Any, b: Any) -> bool:
-    """Equal, of fractions exactly, of others to 25 digits; infinities only to themselves."""
+def _close(a: Any, b: Any, least: int = 0) -> bool:
+    """Equal, of fractions exactly, of others to 25 digits (of `least`, too); infinities only to themselves."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
     a, b = _to_float(a), _to_float(b)
-    size = max(abs(a), abs(b))
+    size = max(abs(a), abs(b), least)
     return a == b or (not mpmath.isinf(size) and abs(a - b) <= _EQUAL * size)
 
 
 def same(a: Node, b: Node) -> bool:
-    """Whether two expressions have the same value wherever both are defined."""
+    """Whether two expressions have the same value wherever both are defined. TooBig: they have too many digits."""
     if a == b:
         return True
-    try:
-        points = 6 * _POINTS if _has_whole(a) or _has_whole(b) else _POINTS
-        with mpmath.workdps(_DIGITS):
-            rough = list(islice(_samples(a, b), points))
-            apart = (_close(x, y) or abs(_to_float(x) - _to_float(y)) <= _EQUAL for x, y in rough)
-            enough = len(rough) >= (_POINTS if symbols(a, b) else 1)  # x! is defined at few
-            if not enough or not all(apart):
-                return False
-        if all(isinstance(v, Fraction) for pair in rough for v in pair):
-            return all(x == y for x, y in rough)
-        size = max(1, *(abs(_to_float(v)) for pair in rough[:2] for v in pair))
-        with mpmath.workdps(_MORE_DIGITS + int(min(_MOST_OF_LARGE, max(0, mpmath.log10(size) - 100)))):
-            return all(map(_converge, rough, islice(_samples(a, b), 2)))
-    except TooBig:
-        return False
+    points = 6 * _POINTS if _has_whole(a) or _has_whole(b) else _POINTS
+    with mpmath.workdps(_DIGITS):
+        rough = list(islice(_samples(a, b), points))
+        enough = len(rough) >= (_POINTS if symbols(a, b) else 1)  # x! is defined at few
+        if not enough or not all(_close(x, y, least=1) for x, y in rough):
+            return False
+    if all(isinstance(v, Fraction) for pair in rough for v in pair):
+        return True
+    size = max(1, *(abs(_to_float(v)) for pair in rough[:2] for v in pair))
+    with mpmath.workdps(_MORE_DIGITS + int(min(_MOST_OF_LARGE, max(0, mpmath.log10(size) - 100)))):
+        return all(map(_converge, rough, islice(_samples(a, b), 2)))
 
 
 def _converge(rough: list[Any], exact: list[Any]) -> bool:
@@ -212,7 +204,7 @@ def number(text: str) -> Any:
         with mpmath.workdps(_DIGITS):
             found = _to_float(value(parse(text), {}))
             return found.real if found == found and abs(found.imag) <= _EQUAL * abs(found) else None
-    except (*_UNDEFINED, RecursionError):
+    except (*_UNDEFINED, TooBig, RecursionError):
         return None
 
 
@@ -220,9 +212,9 @@ def same_expression(a: str, b: str) -> bool:
     """Whether two formulas are equal; a long decimal may stand for the value it rounds."""
     try:
         left, right = parse(a), parse(b)
-    except Unreadable:
+        return same(left, right) or _rounded(a, right) or _rounded(b, left)
+    except (Unreadable, TooBig):
         return False
-    return same(left, right) or _rounded(a, right) or _rounded(b, left)
 
 
 def _rounded(text: str, precise: Node) -> bool:
@@ -238,7 +230,7 @@ def _rounded(text: str, precise: Node) -> bool:
                 return False  # it has a decimal form of that length, which this is not
             behind = (_to_float(found) - _to_float(given)) / _to_float(unit if given > 0 else -unit)
             return bool(-0.5 <= behind < 1)  # rounded, or cut off
-    except _UNDEFINED:
+    except (*_UNDEFINED, TooBig):
         return False
 
 
