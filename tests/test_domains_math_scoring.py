@@ -213,6 +213,7 @@ ANSWERS = [
     (r"-\infty", ["-infinity", r"-\text{infinity}"], ["infinity"]), (r"\varphi", [r"\phi", "φ"], [r"\psi"]),
     ("10", [r"10 \frac{\text{m}}{\text{s}}", r"10\,\frac{\mathrm{kg}}{\mathrm{m}^3}"], [r"11\frac{\text{m}}{\text{s}}",
         r"10 \frac{\text{m}}{2\text{s}}"]),
+    (r"5\text{ MW/m}^2", ["5 MW/m^2"], ["5 mW/m^2", r"5\text{ mW/m}^2"]),
     (r"10\text{ m/s}", [r"10 \frac{\text{m}}{\text{s}}", r"36 \frac{\text{km}}{\text{h}}"],
         [r"10\frac{\text{m}}{\text{s}^2}", r"10 \frac{\text{s}}{\text{m}}", r"10\text{ m}"]),
 ]  # fmt: skip

@@ -9,12 +9,11 @@ from typing import Any
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import forms
 from rlkit.domains.math.forms import Group, Relation, is_name, normalize, read_forms, squeeze
-from rlkit.domains.math.parse import FONT, split, start_work
+from rlkit.domains.math.parse import FONT, STEPS, split, steps_left
 from rlkit.domains.math.units import Amount, same_amount
 from rlkit.domains.math.values import number, ratio_sign, same_expression
 
-_LONGEST, _MOST_ITEMS = 2000, 200  # characters of an answer that is read; parts of a list
-_MOST = 60  # intervals of a set
+_LONGEST, _MOST_ITEMS, _MOST_INTERVALS = 2000, 200, 60  # characters that are read; parts of a list, of a set
 _BROKEN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
@@ -22,7 +21,7 @@ def equivalent(answer: str, truth: str) -> bool:
     """Whether two final answers mean the same. What an answer breaks is wrong; what the truth breaks is raised."""
     if len(answer) > _LONGEST or len(truth) > _LONGEST:
         return answer == truth
-    start_work()
+    steps_left.set(STEPS)
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
@@ -35,7 +34,7 @@ def equivalent(answer: str, truth: str) -> bool:
 
 def approximately(answer: str, truth: str, tolerance: float) -> bool:
     """Whether two numbers, with or without units, agree within a relative tolerance; whole numbers must be equal."""
-    start_work()
+    steps_left.set(STEPS)
     theirs = [form for form in read_forms(normalize(truth)) if isinstance(form, Amount)]
     try:
         ours = [form for form in read_forms(normalize(answer)) if isinstance(form, Amount)]
@@ -137,7 +136,7 @@ def real_set(text: str) -> RealSet | None:
         return ("", found[1]) if found and found[0] == match["name"] else None
     parts, signs = split(text, {"\\or", "\\cup"})
     if signs:
-        sets = [found for part in parts[:_MOST] if (found := real_set(part))]
+        sets = [found for part in parts[:_MOST_INTERVALS] if (found := real_set(part))]
         names, intervals = {name for name, _ in sets}, [interval for _, found in sets for interval in found]
         return (names.pop(), intervals) if len(sets) == len(parts) and len(names) == 1 else None
     plain = re.sub(r"\s+", " ", forms.IN_FONT.sub(r" \1 ", text)).strip()
@@ -153,7 +152,7 @@ def real_set(text: str) -> RealSet | None:
 def _without(points: str) -> RealSet | None:
     """All numbers but some."""
     left_out = [part for part in split(points, {",", ";", "\\and"})[0] if part]
-    if len(left_out) > _MOST or any(number(point) is None for point in left_out):
+    if len(left_out) > _MOST_INTERVALS or any(number(point) is None for point in left_out):
         return None
     ends = ["-\\infty", *sorted(left_out, key=number), "\\infty"]
     return "", [Group("()", list(bounds)) for bounds in pairwise(ends)]
@@ -217,7 +216,7 @@ _PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "C_1"}
 def _same_qualified(a: str, b: str) -> bool:
     """Without "for all n" and the like, and with a whole parameter or constant of integration under another letter."""
     (x, x_condition), (y, y_condition) = _unqualified(a), _unqualified(b)
-    if x_condition and y_condition and not _agree(x_condition, y_condition):
+    if not _agree(x_condition, y_condition):
         return False
     if (x, y) != (a, b) and _same(x, y):
         return True

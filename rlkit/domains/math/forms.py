@@ -200,9 +200,8 @@ def _list(text: str) -> list[str]:
 def _named(parts: list[str]) -> Group | None:
     """`y=3, x=2` sorted by the names; None where a part has no name of its own."""
     named = {part.partition("=")[0].strip(): part for part in parts if split(part, RELATIONS)[1] == ["="]}
-    if len(named) < len(parts) or not all(map(is_name, named)):
-        return None
-    return Group("named", [named[name] for name in sorted(named)])
+    complete = len(named) == len(parts) and all(map(is_name, named))
+    return Group("named", [named[name] for name in sorted(named)]) if complete else None
 
 
 def _bracketed(text: str) -> Group | None:

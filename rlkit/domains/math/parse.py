@@ -14,7 +14,7 @@ from typing import Any
 
 Node = tuple[Any, ...]
 
-_STEPS = 30_000  # operations that one pair of answers may take
+STEPS = 30_000  # operations that one pair of answers may take
 _MAX_TOKENS = 5_000
 _LONGEST_NUMBER = 4000  # characters; Python refuses to convert longer digit strings
 _LARGEST_EXPONENT = 5000  # power of ten of a number such as 1e9
@@ -28,19 +28,14 @@ class TooBig(RuntimeError):
     """The value is not computed because of its size."""
 
 
-_left: ContextVar[int] = ContextVar("left", default=_STEPS)
-
-
-def start_work() -> None:
-    """Before a pair of answers is compared: its operations are counted from here."""
-    _left.set(_STEPS)
+steps_left: ContextVar[int] = ContextVar("steps_left", default=STEPS)  # set to STEPS for every pair
 
 
 def take_steps(count: int = 1) -> None:
     """Count operations of the pair that is compared. TooBig: it has taken too many."""
-    if (left := _left.get() - count) < 0:
+    if (left := steps_left.get() - count) < 0:
         raise TooBig
-    _left.set(left)
+    steps_left.set(left)
 
 
 FONT = r"\\(?:text|mathrm)(?![A-Za-z])\s*"  # before words of a normalised answer
@@ -83,8 +78,7 @@ _OF_SEVERAL = {"gcd", "lcm", "max", "min"}
 _FUNCTIONS = {*OF_ONE.split(), *_OF_SEVERAL}
 _ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "tg": "tan", "ctg": "cot", "lg": "log10",
             "infinity": "infty", "inf": "infty"}  # fmt: skip
-_STARTS = {"frac", "sqrt", "cbrt", "binom", "lfloor", "lceil", "{", "(", "[", "pi", "infty"}
-_STARTS |= _FUNCTIONS | _ALIASES.keys()
+_STARTS = {"frac", "sqrt", "binom", "lfloor", "lceil", "{", "(", "[", "pi", "infty", *_FUNCTIONS, *_ALIASES}
 _CALLS = {"(", "[", "{", *_FUNCTIONS, *_ALIASES} - {"infinity", "inf"}
 _CLOSING = {
     "(": ")",
@@ -105,7 +99,7 @@ _TOKEN = re.compile(
     r"(?P<num>\d{0,99}\.\d{0,99}(?:(?:\\overline|\\bar|\\dot)\s*\{?\s*\d{1,99}\s*\}?(?:\s*\\dot\s*\{?\d\}?)?"
     r"|\(\d{1,99}\))|(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?\.\d+|\d{1,3}(?:,\d{3})+(?![\d,])|\d+\.?(?!\d))"
     r"(?:[eE][+-]?\d+(?![A-Za-z\d]))?)"
-    r"|(?P<function>(?:arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|cbrt|pi"
+    r"|(?P<function>(?:arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|pi"
     r"|infinity|infty|inf|floor|ceil|abs|gcd|lcm|max|min)(?![a-z]))"
     rf"|(?P<symbol>(?:[A-Za-z]'*|\\(?:{_GREEK})(?![A-Za-z])|\\(?:mathrm|vec|hat|overline)\s*\{{?\s*[A-Za-z]+\s*\}}?)"
     r"(?:\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\\[A-Za-z]+|\d+|[A-Za-z]))?)"
@@ -221,8 +215,8 @@ class _Parser:
             return ("mul", self.atom(), ("inv", self.atom()))
         if name == "binom":
             return ("fn", "binom", self.atom(), self.atom())
-        if name in ("sqrt", "cbrt"):
-            degree = self.inside("]") if self.accept("[") else ("num", Fraction(2 if name == "sqrt" else 3))
+        if name == "sqrt":
+            degree = self.inside("]") if self.accept("[") else ("num", Fraction(2))
             return ("pow", self.atom(), ("inv", degree))
         if name in ("pi", "infty"):
             return ("sym", name)

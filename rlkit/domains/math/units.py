@@ -43,6 +43,7 @@ _NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50, 5 squared, 5 tenths
 _DEGREES = re.compile(r"(?:\\degree\s*\{?\s*|(?<![A-Za-z])degrees?\s+)([cCfFK])(?:elsius|ahrenheit)?\b\}?")
 _MONEY = {"$": 1.0, "dollar": 1.0, "dollars": 1.0, "usd": 1.0, "cent": 0.01, "cents": 0.01, "¢": 0.01}
 _PERCENT = {"%", "\\%", "percent", "per cent", "percentage", "pct"}
+_WORD = re.compile(r"\w{4,}")  # shorter ones keep their case, which tells units apart (mW, MW)
 _UNIT_NAME = r"[A-Za-z]+(?![A-Za-z])(?:\^\(?-?[1-9]\)?|-?[1-9](?![0-9]))?"
 _UNIT_TEXT = re.compile(rf"(?:{_UNIT_NAME}(?![\^(0-9])|[*/()]|1(?=\s*/)|[ .])+")  # no powers of powers
 _PART = r"(\d{1,9}(?:\.\d{1,9})?) ?([A-Za-z]{1,12})(?![A-Za-z])"
@@ -123,9 +124,8 @@ def same_amount(a: Amount, b: Amount, tolerance: float = 0.0) -> bool:
         value = number(bare.number) if _NUMERAL.fullmatch(bare.number) else None
         scale = 1 if value is not None and in_percent(value) else 100
         return not bare.unit and not tolerance and same_expression(f"({share.number})/{scale}", bare.number)
-    # case is kept where it tells units apart (mW, MW)
-    words = [re.sub(r"\w{4,}", lambda m: m[0].lower().rstrip("s"), x.unit.replace("*", " ")) for x in (a, b)]
-    same_unit = not a.unit or not b.unit or words[0] == words[1]
+    ours, theirs = (_WORD.sub(lambda m: m[0].lower().rstrip("s"), x.unit.replace("*", " ")) for x in (a, b))
+    same_unit = not a.unit or not b.unit or ours == theirs
     if same_unit and not tolerance:
         return same_expression(a.number, b.number)
     x, y = number(a.number), number(b.number)
