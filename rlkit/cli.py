@@ -67,20 +67,20 @@ def run(
 def _plan_run(config: RunConfig, root: Path) -> None:
     """Say what a run would do and whether it fits; of a run on verl its command, and write its configuration."""
     typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
-    from rlkit.sizing.doctor import fit_run
+    from rlkit.sizing.doctor import fit
     from rlkit.studies.report import run_plan
     from rlkit.training.checks import preflight
 
     if config.trainer.backend == "local":
         preflight(config)
-        return typer.echo(f"{run_plan(config, root)}\n{fit_run(config).verdict()}")
+        return typer.echo(f"{run_plan(config, root)}\n{fit(config).verdict()}")
     from rlkit.verl import fields
 
     fields.check(config)
     preflight(config)
     typer.echo(run_plan(config, root))
     with suppress(UserError):  # there is no GPU here, or the model's shape is not known
-        typer.echo(fit_run(config).verdict())
+        typer.echo(fit(config).verdict())
     typer.echo("Composing verl's configuration …", err=True)
     from rlkit.verl.backend import dry_run
 

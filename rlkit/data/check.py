@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 from tqdm.auto import tqdm
 
 from rlkit.data import rows
@@ -15,6 +16,7 @@ from rlkit.data.exporting import as_spelled, reference_response
 from rlkit.domains import resolve
 from rlkit.errors import UserError
 from rlkit.models.prompts import control_tokens
+from rlkit.rewards import Router
 from rlkit.types import Task
 
 CHECKS = {
@@ -51,6 +53,10 @@ class _Row(NamedTuple):
     def place(self) -> str:
         return f"{Path(self.file).name}, row {self.number}"
 
+    @property
+    def text(self) -> str:
+        return "\n".join(message["content"] for message in self.task.prompt)
+
     def finding(self, check: str, detail: str) -> Finding:
         return Finding(check, self.file, self.number, self.task.data_source, detail)
 
@@ -71,16 +77,9 @@ class Report(NamedTuple):
 def lint(
     files: Sequence[str | Path], *, held_out: Sequence[str | Path] = (), tokenizer: Any = None, score: bool = False
 ) -> Report:  # fmt: skip
-    """Check the rows of parquet or JSON-lines files in verl's columns.
-
-    Args:
-        held_out: files that training rows must not repeat.
-        tokenizer: of transformers, whose control tokens are looked for.
-        score: whether to grade every ground truth against itself (slower).
-
-    Raises:
-        UserError: a file that cannot be read at all.
-    """
+    """Check the rows of parquet or JSON-lines files in verl's columns, which must not repeat those of the `held_out`
+    files or have control tokens of `tokenizer` (of transformers); `score` grades every ground truth against itself.
+    Raises UserError: a file that cannot be read at all."""
     found: list[Finding] = []
     checked = [row for file in files for row in _readable(str(file), found)]
     held = [_Row(str(path), k, task) for path in held_out for k, task in enumerate(rows.tasks(path))]
@@ -92,7 +91,7 @@ def lint(
             routed.append(row)
         except UserError as error:
             found.append(row.finding("unrouted", str(error).split(" Known:")[0]))
-        if names := [name for name in control if name in _text(row)]:
+        if names := [name for name in control if name in row.text]:
             found.append(row.finding("control", f"the prompt has {', '.join(names)}"))
         earlier = first.setdefault(row.task.problem, row)
         if as_spelled(row.task.ground_truth) != as_spelled(earlier.task.ground_truth):
@@ -124,19 +123,15 @@ def _readable(file: str, findings: list[Finding]) -> Iterator[_Row]:
         findings.append(Finding("schema", file, -1, "", "no rows"))
 
 
-def _text(row: _Row) -> str:
-    return "\n".join(message["content"] for message in row.task.prompt)
-
-
 def _near(new: Sequence[_Row], others: Sequence[_Row] | None = None) -> Iterator[tuple[_Row, _Row]]:
     """Each row whose text has most own n-grams of another one's, and all its numbers in their order, with the nearest
     such: of the others, or without them of the rows before it. N-grams of more than a few texts are a template's."""
     every = [*new, *(others or [])]
     start = 0 if others is None else len(new)  # of those that are compared with
-    own, sizes = _own_ngrams([_text(row) for row in every], 5)
+    own, sizes = _own_ngrams([row.text for row in every])
     theirs, totals = own[start:], own[start:].sum(axis=1)
     comparable = totals >= np.maximum(LEAST_OWN, LEAST_OWN_SHARE * sizes[start:])
-    numbers = [re.findall(r"\d+", _text(row)) for row in every]
+    numbers = [re.findall(r"\d+", row.text) for row in every]
     nearest: dict[int, int] = {}
     for block in range(0, len(new), 1000):
         pairs = (own[block : min(block + 1000, len(new))] @ theirs.T).tocoo()
@@ -149,11 +144,9 @@ def _near(new: Sequence[_Row], others: Sequence[_Row] | None = None) -> Iterator
     return ((new[k], every[start + other]) for k, other in nearest.items())
 
 
-def _own_ngrams(texts: Sequence[str], n: int) -> tuple[Any, np.ndarray]:
+def _own_ngrams(texts: Sequence[str], n: int = 5) -> tuple[Any, np.ndarray]:
     """(texts, n-grams) sparse, 1 where a text has one of those that only few texts have, and (texts,) the number of all
     distinct n-grams of each, of words, numbers and symbols; a text shorter than n is one."""
-    from scipy.sparse import csr_array
-
     grams = []
     for text in texts:
         words = re.findall(r"\d+|[^\W\d_]+|[^\w\s]|_", text.lower())
@@ -170,8 +163,6 @@ def _own_ngrams(texts: Sequence[str], n: int) -> tuple[Any, np.ndarray]:
 
 def _self_scores(routed: Sequence[_Row], findings: list[Finding]) -> int:
     """Grade every ground truth as an answer to its own row; the number of those that have none to grade."""
-    from rlkit.rewards import Router
-
     given = [(row, reference_response(row.task)) for row in routed]
     answers = [(row, answer) for row, answer in given if answer is not None]
     with Router() as router:

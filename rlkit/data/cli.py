@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-SHOWN = 3  # findings of a check that are printed
 app = typer.Typer(help="List sources; check and export training rows.", no_args_is_help=True)
 
 
@@ -45,7 +44,7 @@ def check(
         severity, meaning = CHECKS[name]
         findings = list(same)
         typer.echo(f"{name} ({severity}, {len(findings):,} rows): {meaning}")
-        for finding in findings[:SHOWN]:
+        for finding in findings[:3]:
             typer.echo(f"    {Path(finding.file).name}, row {finding.row}: {finding.detail}")
     ungraded = f", of which {found.ungraded:,} have no answer to grade" if found.ungraded else ""
     typer.echo(f"{found.rows:,} rows{ungraded}: {len(found.findings):,} findings")

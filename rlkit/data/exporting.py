@@ -12,16 +12,8 @@ from rlkit.types import Task
 
 
 def export(config: RunConfig, out: str | Path, *, progress: bool = True) -> dict[str, int]:
-    """Write the parquet files `train` and `test` (held-out tasks and suites).
-
-    `train` has the rows of all steps, step after step: read it without shuffling.
-
-    Returns:
-        The number of rows of each file.
-
-    Raises:
-        UserError: the sources cannot give the tasks.
-    """
+    """Write the parquet files `train`, the rows of all steps, step after step (read it without shuffling), and `test`,
+    held-out tasks and suites; the number of rows of each. Raises UserError: the sources cannot give the tasks."""
     out, tests = Path(out), held_out(config)
     stream = TaskStream(config, tests)
     stream.batch(1)  # what is wrong with the sources shows before a file is begun

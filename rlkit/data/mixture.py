@@ -1,11 +1,10 @@
 """How many tasks each source gives to each step, a pure function of config and step, and which tasks they are."""
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count as counting
-from itertools import islice
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
@@ -23,11 +22,9 @@ AT_ONCE = 1024  # most tasks that are looked at together
 
 
 def apportion(total: int, weights: Sequence[float] | np.ndarray) -> np.ndarray:
-    """`total` seats by weight, by Webster's method (Sainte-Laguë): (sources,) whole numbers that sum to it.
-
-    It is house-monotone: a larger total takes nothing away from any source. Hence counts up to a step
-    need no memory of earlier steps, and smaller data sets are contained in larger ones.
-    """
+    """`total` seats by weight, by Webster's method (Sainte-Laguë): (sources,) whole numbers that sum to it. A larger
+    total takes nothing away from any source: counts up to a step need no memory of earlier ones, and smaller data sets
+    are contained in larger ones."""
     share = np.asarray(weights, float)
     share = share / share.sum()
     seats = np.maximum(np.floor(total * share).astype(int) - len(share) - 1, 0)  # never above the result
@@ -59,7 +56,7 @@ def draw(
     indices, most = iter(indices), MAX_REFUSED if source.total() is None else float("inf")
     found = refused = 0
     while found < count and refused <= most:
-        if not (some := list(map(int, islice(indices, min(count - found, AT_ONCE))))):
+        if not (some := list(map(int, itertools.islice(indices, min(count - found, AT_ONCE))))):
             return
         tasks = source.tasks(some)
         for index, task, good in zip(some, tasks, allowed(tasks), strict=True):
@@ -95,12 +92,10 @@ class Supply:
         if self._pool or count is None:
             return self.limit
         if self.limit == 0:
-            raise UserError(
-                f"{self.label} gets none of the unique tasks: raise data.train_max_samples or its weight, or set its "
-                "weight to 0."
-            )
+            mended = "raise data.train_max_samples or its weight, or set its weight to 0"
+            raise UserError(f"{self.label} gets none of the unique tasks: {mended}.")
         rng = generator("rows", self.config.seed, self.label)
-        places = counting(self._first) if self._rows is None else rng.permutation(self._rows)
+        places = itertools.count(self._first) if self._rows is None else rng.permutation(self._rows)
         found = draw(self.source, places, count, self._allowed, set())
         pool = {index: self._difficulty(task) if self._sorted else 0.0 for index, task in found}
         if len(pool) < (self.limit or 1):
@@ -142,7 +137,9 @@ class Supply:
             new = task.problem not in self.forbidden
             self.overlong += new and not fits
             key = task.id if self._rows is None else task.problem  # a file may ask one under several truths
-            allowed.append(new and fits and on_sft_side(key, ratio) == (self.side == "sft"))
+            # A pure function of content: the sides are disjoint in any file, a smaller ratio's within a larger one's.
+            supervised = ratio > 0 and derive("sft", key) < ratio * 2.0**63
+            allowed.append(new and fits and supervised == (self.side == "sft"))
         return allowed
 
     def _difficulty(self, task: Task) -> float:
@@ -151,23 +148,15 @@ class Supply:
         if isinstance(value := info.get(name), int | float):
             return sign * value
         known = ", ".join(k for k, v in info.items() if isinstance(v, int | float))
-        raise UserError(
-            f"data.difficulty_field is {field!r}, but a task of {self.label} has {name!r} = {value!r}: use one of "
-            f"{known or 'no field: the source has no difficulty'}."
-        )
+        problem = f"data.difficulty_field is {field!r}, but a task of {self.label} has {name!r} = {value!r}"
+        raise UserError(f"{problem}: use one of {known or 'no field: the source has no difficulty'}.")
 
     def _exhausted(self, found: int, asked: int | str) -> UserError:
         return UserError(
-            f"{self.label} has too few distinct tasks: {found} may be trained on and {asked} are asked for; "
-            "the others repeat, or are held out or set aside for SFT. Lower evaluation.size, data.train_max_samples or "
-            "(a curriculum has each task once) trainer.total_training_steps, or widen the source."
+            f"{self.label} has too few distinct tasks: {found} may be trained on and {asked} are asked for; the others "
+            "repeat, or are held out or set aside for SFT. Lower evaluation.size, data.train_max_samples or (a "
+            "curriculum has each task once) trainer.total_training_steps, or widen the source."
         )
-
-
-def on_sft_side(key: str, ratio: float) -> bool:
-    """Whether what has this key belongs to the supervised part of a pool: a pure function of content, so the
-    parts are disjoint in any file, and a smaller ratio's part is contained in a larger one's."""
-    return ratio > 0 and derive("sft", key) < ratio * 2.0**63
 
 
 def fitting(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:

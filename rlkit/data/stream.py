@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -71,15 +71,9 @@ def labels(sources: Sequence[Source]) -> list[str]:
 
 class TaskStream:
     """The training tasks of a run, batch by batch. `batch(step)` is a pure function of config and step: a resumed run
-    continues with the next row without any state.
-
-    Args:
-        held_out: tasks whose problems must never be trained on, besides those of `evaluation.suites`.
-        side: "rl", or "sft" for the part that `data.sft_ratio` sets aside.
-
-    Raises:
-        UserError: more tasks are asked for than exist, or more passes than `data.max_epochs`.
-    """
+    continues with the next row without any state. `held_out` are tasks whose problems must never be trained on, besides
+    those of `evaluation.suites`; side "sft" is the part that `data.sft_ratio` sets aside. Raises UserError: more tasks
+    are asked for than exist, or more passes than `data.max_epochs`."""
 
     def __init__(
         self, config: RunConfig, held_out: Iterable[Task], side: Literal["rl", "sft"] = "rl"
@@ -108,13 +102,11 @@ class TaskStream:
 
     def batch(self, step: int) -> list[Task]:
         """The P tasks of a step (1, 2, …), in an order shuffled within the step."""
-        before = self._until(step - 1)
-        return self._drawn(before, self._until(step) - before, "batch", self.config.seed, step)
-
-    def first(self, count: int) -> list[Task]:
-        """The first `count` tasks of the mixture, shuffled: no task twice while there are others."""
-        counts = apportion(count, self.weights)
-        return self._drawn(np.zeros_like(counts), counts, "first", self.config.seed, self._side, count)
+        before, after, tasks = self._until(step - 1).tolist(), self._until(step).tolist(), list[Task]()
+        for supply, start, end in zip(self._supplies, before, after, strict=True):
+            tasks += supply.tasks(start, end - start) if end > start else []
+        order = generator("batch", self.config.seed, step).permutation(len(tasks))
+        return [tasks[int(k)] for k in order]
 
     def exposure(self, step: int) -> dict[str, float]:
         """Tasks of each source shown up to a step (`data/tasks/<source>`); where their number is limited, also the
@@ -153,13 +145,6 @@ class TaskStream:
         """The sources that the run draws from, and how many tasks from each."""
         counts = self._until(self.config.trainer.total_training_steps).tolist()
         return [pair for pair in zip(self._supplies, counts, strict=True) if pair[1]]
-
-    def _drawn(self, before: np.ndarray, counts: np.ndarray, *order: Any) -> list[Task]:
-        """(sources,) `counts` tasks after the first (sources,) `before` of each, in an order of this name."""
-        tasks = []
-        for supply, start, count in zip(self._supplies, before.tolist(), counts.tolist(), strict=True):
-            tasks += supply.tasks(start, count) if count else []
-        return [tasks[int(k)] for k in generator(*order).permutation(len(tasks))]
 
     def _limits(self) -> list[int | None]:
         """Unique tasks of each source on this side of the SFT:RL split; None is without end."""

@@ -21,11 +21,6 @@ class Device(NamedTuple):
     bytes_per_second: float = 3.35e12
     gpu: bool = True
 
-    @property
-    def gpu_bytes(self) -> float | None:
-        """Bytes of the GPU's memory; None on a CPU."""
-        return self.memory_gb * 1e9 if self.gpu else None
-
 
 DEVICES = {
     name: Device(mebibytes * MIB / 1e9, bfloat16 * 1e12, float32 * 1e12, bandwidth * 1e9)
@@ -44,17 +39,25 @@ DEVICES = {
 
 def device_named(name: str, threads: int = 0) -> Device:
     """A device of the table, this machine's `cpu` (where so many threads are used; 0 is all), or `here`: its first GPU,
-    or else its CPU. Raises UserError: no such device, or a GPU of this machine that the table does not have."""
-    machine = hardware() if name in ("cpu", "here") else {}
-    if name == "here" and machine["gpus"]:
-        return from_smi(machine["gpus"][0])
-    if machine:
-        speed = cpu_speed(threads or usable_cores())
-        return Device(machine["memory"] / 1e9, speed, speed, bytes_per_second=2e10, gpu=False)
-    if name not in DEVICES:
+    with the memory that nvidia-smi says, or else its CPU. Raises UserError: no such device, or a GPU of this machine
+    that the table does not have."""
+    if name in DEVICES:
+        return DEVICES[name]
+    if name not in ("cpu", "here"):
         known = ("cpu", *DEVICES)
         raise UserError(f"--device is {name!r}.{did_you_mean(name, known)} Use one of {', '.join(known)}.")
-    return DEVICES[name]
+    machine = hardware()
+    if name == "cpu" or not machine["gpus"]:
+        speed = cpu_speed(threads or usable_cores())
+        return Device(machine["memory"] / 1e9, speed, speed, bytes_per_second=2e10, gpu=False)
+    gpu, _, memory = machine["gpus"][0].partition(",")
+    for key, device in DEVICES.items():
+        if all(re.search(rf"{part}\b", gpu, re.I) for part in key.split("-")):
+            mebibytes = re.search(r"\d+", memory)
+            return device._replace(memory_gb=int(mebibytes[0]) * MIB / 1e9) if mebibytes else device
+    raise UserError(
+        f"The speed of {gpu!r} is not known here: name a like device, one of {', '.join(DEVICES)}."
+    )
 
 
 @cache
@@ -67,19 +70,6 @@ def cpu_speed(threads: int) -> float:
     seconds = min(timeit.repeat(lambda: (a @ a).sum().item(), number=1, repeat=20))
     torch.set_num_threads(before)
     return 2 * 512**3 / seconds
-
-
-def from_smi(line: str) -> Device:
-    """The device of a line `name, memory.total` of nvidia-smi, with the memory that it says. Raises UserError: the
-    table does not have it."""
-    name, _, memory = line.partition(",")
-    for key, device in DEVICES.items():
-        if all(re.search(rf"{part}\b", name, re.I) for part in key.split("-")):
-            mebibytes = re.search(r"\d+", memory)
-            return device._replace(memory_gb=int(mebibytes[0]) * MIB / 1e9) if mebibytes else device
-    raise UserError(
-        f"The speed of {name!r} is not known here: name a like device, one of {', '.join(DEVICES)}."
-    )
 
 
 class Gpu(NamedTuple):

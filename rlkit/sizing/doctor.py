@@ -7,7 +7,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import psutil
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
@@ -18,18 +22,12 @@ from rlkit.sizing.devices import GIB, device_named, gpus
 from rlkit.sizing.estimate import Estimate, estimate, trained_on
 from rlkit.sizing.memory import Parts, Plan, memory, room, total
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 GPU_EXTRA = "pip install -e '.[gpu]'"
 LOW_DISK = 5 * GIB
 
 
-def machine_table() -> "Table":
+def machine_table() -> Table:
     """What `rlkit doctor` shows: the findings, what is to be mended in yellow."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     table = Table("what", "found", "what follows", "to mend", box=SIMPLE_HEAD, pad_edge=False)
     for what, row in findings().items():
         table.add_row(what, *row, style="yellow" if row[-1] else "")
@@ -38,8 +36,6 @@ def machine_table() -> "Table":
 
 def findings() -> dict[str, tuple[str, str, str]]:
     """What a run may need: what was found, what follows, and the command that mends what is missing, or nothing."""
-    import psutil
-
     cards, cores, free = gpus(), usable_cores(), shutil.disk_usage(Path.cwd()).free
     ram, little = psutil.virtual_memory(), free < LOW_DISK
     torch, verl, ray, vllm = map(versions().get, ("torch", "verl", "ray", "vllm"))
@@ -142,24 +138,21 @@ class Fit(NamedTuple):
 
 
 def fit(
-    what: str, overrides: Mapping[str, Any] | None = None, device: str = "here", tokens: tuple[int, int] = (0, 0)
+    what: str | RunConfig, overrides: Mapping[str, Any] | None = None, name: str = "here",
+    tokens: tuple[int, int] = (0, 0),
 ) -> Fit:  # fmt: skip
-    """The prediction for `what`, a YAML file or anything that `model.path` may be, with overrides under dotted keys, on
-    h100, h200, a100 …, cpu or here. `tokens` are of a prompt and of a response; 0 is the config's limit. Raises
-    UserError: an unknown model, device or key."""
-    changes = dict(overrides or {})
-    if what.endswith((".yaml", ".yml")) or Path(what).is_file():
-        config = load(what, changes)
+    """The prediction for `what`, a run, a YAML file or anything that `model.path` may be, with overrides under dotted
+    keys, on h100, h200, a100 …, cpu or here; on the CPU where the config asks for that. `tokens`: of a prompt and of a
+    response (0: the config's limit); by default memory is for the limits, seconds for the lengths that are expected.
+    Raises UserError: an unknown model, device or key."""
+    if isinstance(what, RunConfig):
+        config = what
+    elif what.endswith((".yaml", ".yml")) or Path(what).is_file():
+        config = load(what, dict(overrides or {}))
     else:
-        config = validate(RunConfig, override({"model": {"path": what}}, changes))
+        config = validate(RunConfig, override({"model": {"path": what}}, dict(overrides or {})))
     limits = config.data.max_prompt_length, config.data.max_response_length
-    told = tuple(own or limit for own, limit in zip(tokens, limits, strict=True))
-    return fit_run(config, device, told if any(tokens) else ())
-
-
-def fit_run(config: RunConfig, name: str = "here", lengths: tuple[int, ...] = ()) -> Fit:
-    """`fit` of a RunConfig: memory for the longest prompts and responses that it allows, seconds for those that are to
-    be expected, or both for `lengths`; on the CPU where it or the machine asks for that."""
+    lengths = tuple(own or limit for own, limit in zip(tokens, limits, strict=True) if any(tokens))
     device = device_named(trained_on(config, name))
     if config.trainer.backend == "verl" and not device.gpu:
         raise UserError("--device is the CPU, but trainer.backend verl trains on GPUs: name one, e.g. h100.")

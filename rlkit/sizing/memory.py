@@ -50,7 +50,7 @@ class Plan:
         self.ragged = gpu and self.item < FLOAT and not captured  # attention is the variable-length kernel
         self.checkpointing, self.offloads = m.enable_gradient_checkpointing, c.actor.optimizer_offload and gpu
         self.reference = c.actor.use_kl_loss or c.algorithm.use_kl_in_reward
-        self.sampler = "vllm" if self.verl else chosen(c, plain, device.gpu_bytes)[0]
+        self.sampler = "vllm" if self.verl else chosen(c, plain, device.memory_gb * 1e9 if gpu else None)[0]
         limits = c.data.max_prompt_length, c.data.max_response_length
         self.prompt, self.response, *longest = lengths or limits
         self.longest = max([self.response, *longest])
@@ -83,13 +83,12 @@ class Plan:
 
 
 def sized(config: RunConfig, device: Device) -> RunConfig:
-    """The config with the `actor.micro_batch_tokens` that its passes will have on a GPU where they are unset: what they
-    begin with, halved until it fits as the trainer halves it."""
+    """The config with `actor.micro_batch_tokens`, on a GPU where unset: what the trainer begins with, halved as it does
+    until it fits."""
     actor, tokens = config.actor, config.actor.pass_tokens(device.gpu)
     told = actor.micro_batch_tokens or actor.ppo_micro_batch_size or config.trainer.backend == "verl"
     while device.gpu and not told:
-        sizes = actor.model_copy(update={"micro_batch_tokens": tokens})
-        config = config.model_copy(update={"actor": sizes})
+        config = config.model_copy(update={"actor": actor.model_copy(update={"micro_batch_tokens": tokens})})
         plan = Plan(config, device)
         told = tokens <= plan.prompt + plan.response or total(memory(plan), "update") <= room(device)
         tokens //= 2
@@ -103,9 +102,8 @@ def room(device: Device) -> float:
 
 def total(parts: Parts, phase: str = "") -> int:
     """Bytes at a time in the rollout or the update; the most of both without a phase."""
-    if not phase:
-        return max(total(parts, "rollout"), total(parts, "update"))
-    return sum(parts["held"].values()) + sum(parts[phase].values())
+    phases = [phase] if phase else ["rollout", "update"]
+    return sum(parts["held"].values()) + max(sum(parts[name].values()) for name in phases)
 
 
 def memory(plan: Plan) -> Parts:
@@ -206,7 +204,7 @@ def logits(plan: Plan) -> int:
     rows, head, whole = max(1, CHUNK // v), v * d, not plan.rank
     if plan.verl:  # five boards of a chunk's logits, and its part of the head's gradient beside their sum
         return 5 * FLOAT * FUSED_ROWS * v + 2 * item * head
-    moment = item * head if whole else 0  # the head's gradient, before it is summed
+    moment = item * head * whole  # the head's gradient, before it is summed
     moment += FLOAT * head * (whole + (item != FLOAT and not plan.device.gpu))  # its sum; its cast
     if targets <= rows:
         return targets * d * item + 3 * FLOAT * targets * v + moment
@@ -232,7 +230,7 @@ def _torch(plan: Plan) -> tuple[dict[str, int], dict[str, int]]:
     """The torch sampler's memory, all the time and in the rollout. A cache that CUDA graphs are bound to stays."""
     rows, held = together(plan.config), {"sampler's weights": plan.item * plan.shape.parameters}
     logits = 3 * FLOAT * rows * plan.shape.vocab  # and their softmax and its running sum
-    prompts = -(-rows // plan.config.rollout.n)
+    prompts = ceil(rows / plan.config.rollout.n)
     computed = prompts * plan.prompt * plan.cache
     if plan.device.gpu:
         places = row_bucket(prompts) * width_bucket(plan.prompt) + row_bucket(rows) * plan.response
