@@ -13,12 +13,18 @@ from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
 from rlkit.sizing import devices, doctor
 from rlkit.sizing import estimate as estimating
-from rlkit.sizing.devices import DEVICES, device_named, from_smi
+from rlkit.sizing.devices import DEVICES, device_named
 from rlkit.sizing.doctor import fit
 from rlkit.sizing.estimate import estimate, expected_lengths
 from rlkit.sizing.memory import total
 from rlkit.studies.file import load_one
 from rlkit.studies.report import duration, run_plan
+
+def has_gpu(monkeypatch, line: str = "NVIDIA H200, 143771 MiB"):
+    facts = devices.hardware() | {"gpus": [line]}
+    for module in (devices, estimating):
+        monkeypatch.setattr(module, "hardware", lambda: facts)
+
 
 LARGE = {"model.dtype": "bfloat16", "data.max_response_length": 512}
 
@@ -94,19 +100,21 @@ def test_time_follows_bandwidth_speed_and_work():
     ("NVIDIA H100 80GB HBM3, 81559 MiB", "h100", 79.6), ("NVIDIA A100-SXM4-40GB, 40960 MiB", "a100-40gb", 40.0),
     ("NVIDIA L4, 23034 MiB", "l4", 22.5), ("NVIDIA H100 NVL, 95830 MiB", "h100", 93.6),
 ])  # fmt: skip
-def test_a_gpu_is_known_by_its_name_and_has_the_memory_that_it_says(line, name, gib):
-    found = from_smi(line)
+def test_a_gpu_is_known_by_its_name_and_has_the_memory_that_it_says(line, name, gib, monkeypatch):
+    has_gpu(monkeypatch, line)
+    found = device_named("here")
     assert found.flops_per_second == DEVICES[name].flops_per_second
     assert found.memory_gb * 1e9 / 2**30 == pytest.approx(gib, abs=0.1)
 
 
-def test_unknown_names_are_refused():
+def test_unknown_names_are_refused(monkeypatch):
     with pytest.raises(UserError, match="--device is 'h10'. Did you mean .h100"):
         device_named("h10")
-    with pytest.raises(UserError, match="speed of 'Quadro P400' is not known"):
-        from_smi("Quadro P400, 2048 MiB")
     with pytest.raises(UserError, match="model.path is 'qwen9', whose shape is not known"):
         fit("qwen9", {}, "h100")
+    has_gpu(monkeypatch, "Quadro P400, 2048 MiB")
+    with pytest.raises(UserError, match="speed of 'Quadro P400' is not known"):
+        device_named("here")
 
 
 @pytest.mark.parametrize("what, device, status, said", [
@@ -202,14 +210,8 @@ def test_runs_of_real_models_are_predicted_to_30_percent_and_in_one_number(path)
     assert f"{found.estimate.step:.3g}" in found.summary()  # what the whole is made of
 
 
-def an_h200(monkeypatch):
-    facts = devices.hardware() | {"gpus": ["NVIDIA H200, 143771 MiB"]}
-    for module in (devices, estimating):
-        monkeypatch.setattr(module, "hardware", lambda: facts)
-
-
 def test_a_dry_run_its_plan_and_the_doctor_predict_the_same_for_the_device_that_trains(monkeypatch, tmp_path):
-    an_h200(monkeypatch)
+    has_gpu(monkeypatch)
     config = load("params/smollm2_gpu.yaml", {})
     cost, there = estimate(config), fit("params/smollm2_gpu.yaml", {}, "h200")
     assert cost is not None and cost.seconds == there.estimate.seconds
@@ -219,7 +221,7 @@ def test_a_dry_run_its_plan_and_the_doctor_predict_the_same_for_the_device_that_
 
 
 def test_a_dry_run_on_verl_says_whether_it_fits_the_cards_that_are_here(monkeypatch, tmp_path):
-    an_h200(monkeypatch)
+    has_gpu(monkeypatch)
     monkeypatch.setattr(devices, "output_of", lambda *_: "NVIDIA H200, 143771, 4, 580.95")
     words = ["run", "params/verl_real.yaml", "trainer.n_gpus_per_node=2", "--dry-run"]
     said = CliRunner().invoke(app, [*words, "--root", str(tmp_path)]).stdout.splitlines()
