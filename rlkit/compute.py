@@ -187,15 +187,11 @@ class Ledger:
         """Cumulative values under the names that the run store holds."""
         named = {f"compute/{phase}_flops": value for phase, value in self.flops.items()}
         return named | {
-            "compute/total_flops": self.total,
-            "compute/train_6nt_flops": self.train_6nt,
-            "compute/seconds": self.seconds.get("step", 0.0),
-            "tokens/prompt": self.prompt_tokens,
-            "tokens/response": self.response_tokens,
-            "training/optimizer_steps": self.optimizer_steps,
-            "training/turns": self.turns,
-            "training/environment_steps": self.environment_steps,
-        }
+            "compute/total_flops": self.total, "compute/train_6nt_flops": self.train_6nt,
+            "compute/seconds": self.seconds.get("step", 0.0), "tokens/prompt": self.prompt_tokens,
+            "tokens/response": self.response_tokens, "training/optimizer_steps": self.optimizer_steps,
+            "training/turns": self.turns, "training/environment_steps": self.environment_steps,
+        }  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -20,6 +20,7 @@ from rlkit.sizing.memory import total
 from rlkit.studies.file import load_one
 from rlkit.studies.report import duration, run_plan
 
+
 def has_gpu(monkeypatch, line: str = "NVIDIA H200, 143771 MiB"):
     facts = devices.hardware() | {"gpus": [line]}
     for module in (devices, estimating):

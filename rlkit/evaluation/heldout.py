@@ -48,16 +48,11 @@ def _row(rollout: Rollout, sample: int, policy: Any) -> dict[str, Any]:
     reward = rollout.reward
     assert reward is not None  # graded above
     return {
-        "task_id": rollout.task.id,
-        "data_source": rollout.task.data_source,
-        "sample": sample,
-        "correct": reward.correct,
-        "value": reward.value,
-        "error": reward.error,
-        "tokens": int(rollout.mask.sum()),
-        "finish_reason": rollout.finish_reason,
+        "task_id": rollout.task.id, "data_source": rollout.task.data_source, "sample": sample,
+        "correct": reward.correct, "value": reward.value, "error": reward.error,
+        "tokens": int(rollout.mask.sum()), "finish_reason": rollout.finish_reason,
         "response": policy.decode(rollout.response_ids),
-    }
+    }  # fmt: skip
 
 
 def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int]) -> EvaluationResult:

@@ -5,6 +5,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import gammaln
+from scipy.stats import beta
 
 from rlkit.errors import UserError
 
@@ -26,10 +28,7 @@ def pass_at_k(n: Any, c: Any, k: Any) -> Any:
     Unbiased when the n samples are independent and n was fixed beforehand (Chen et al. 2021, arXiv 2107.03374);
     stopping at the first success biases it. It is a number of one problem: average over problems afterwards. n, c and k
     are integers or integer arrays that broadcast. Raises UserError: k > n (pass@k is not defined there), c > n, k < 1,
-    negative or fractional counts.
-    """
-    from scipy.special import gammaln
-
+    negative or fractional counts."""
     n, c, k = np.broadcast_arrays(*(np.asarray(value, dtype=float) for value in (n, c, k)))
     for name, value in (("n", n), ("c", c), ("k", k)):
         whole = np.isfinite(value) & (value >= 0) & (value == np.floor(value))
@@ -56,16 +55,9 @@ def bootstrap_mean(
     rng: np.random.Generator, draws: int = 10_000, average: Average = "macro",
 ) -> Interval:  # fmt: skip
     """The mean of per-sample outcomes with a 95 % percentile interval from resampling prompts: samples of one prompt
-    are alike, so prompts are drawn, each with all its samples.
-
-    Args:
-        values: one number a sample; missing ones (ungraded samples) are refused.
-        prompts: what identifies the prompt of each sample; None when there is one sample a prompt.
-        average: "macro" is the mean over prompts of each prompt's mean; "micro" the mean over samples.
-
-    Raises:
-        UserError: no values, missing values, lengths that differ.
-    """
+    are alike, so prompts are drawn, each with all its samples. `values`: one a sample; `prompts`: what identifies the
+    prompt of each (None: one sample a prompt); average "macro" is the mean over prompts of each prompt's mean, "micro"
+    that over samples. Raises UserError: no values, missing ones (ungraded samples), lengths that differ."""
     total, size = _by_prompt(values, prompts, average, sort=False)
     numerator, denominator = resample_sums(np.column_stack([total, size]), rng, draws).T
     low, high = np.quantile(numerator / denominator, [0.025, 0.975])
@@ -81,10 +73,7 @@ def pass_rate(
     The interval is the exact binomial one (Clopper-Pearson) of as many trials as have the variance that is seen between
     prompts (Korn and Graubard 1998); where all samples are right, or all wrong, of as many as prompts. It is never of
     no width, and no share has an end below that of none right. `correct` is one share a sample, 0 to 1; other arguments
-    and errors are those of `bootstrap_mean`.
-    """
-    from scipy.stats import beta
-
+    and errors are those of `bootstrap_mean`."""
     total, size = _by_prompt(correct, prompts, average, sort=True)
     p, count = float(total.sum() / size.sum()), len(size)
     # With a prompt that is all right and one that is all wrong added, there is variance where samples are all alike.
