@@ -24,7 +24,7 @@ from rlkit.measures.episodes import (
     optimality_gap,
     transition_counts,
 )
-from rlkit.models.tokenizer import byte_tokenizer
+from rlkit.models.ladder import byte_tokenizer
 from rlkit.params import validate
 from rlkit.training.export import open_saved
 

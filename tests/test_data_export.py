@@ -32,7 +32,7 @@ def test_verl_loads_the_rows_in_the_mixture_s_order(config, tmp_path):
     from omegaconf import OmegaConf
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
-    from rlkit.models.tokenizer import byte_tokenizer
+    from rlkit.models.ladder import byte_tokenizer
 
     assert export(config, tmp_path, progress=False) == {"train": 64, "test": 12}
     options = {"max_prompt_length": 20_000, "filter_overlong_prompts_workers": 1}

@@ -102,14 +102,14 @@ def lint_rows(tmp_path, content, **options):
 
 
 def test_clean_rows_have_no_findings(tmp_path):
-    from rlkit.models.tokenizer import byte_tokenizer
+    from rlkit.models.ladder import byte_tokenizer
 
     report = lint_rows(tmp_path, CLEAN, tokenizer=byte_tokenizer(), score=True)
     assert report.findings == [] and report.exit_status == 0 and report.rows == 300
 
 
 def test_planted_defects_are_found_by_kind(tmp_path):
-    from rlkit.models.tokenizer import byte_tokenizer
+    from rlkit.models.ladder import byte_tokenizer
 
     content, planted = list(CLEAN), []
     for number in range(160):
@@ -189,7 +189,7 @@ def test_a_file_without_rows_is_an_error_and_one_that_is_not_there_refused(tmp_p
 
 
 def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
-    from rlkit.models.tokenizer import byte_tokenizer
+    from rlkit.models.ladder import byte_tokenizer
 
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": ["[CALL]"]})

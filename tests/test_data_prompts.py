@@ -11,9 +11,9 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.environments.rollout import ChatTokens
 from rlkit.errors import UserError
+from rlkit.models.ladder import CHATML, byte_tokenizer
 from rlkit.models.loading import Policy, load_policy
 from rlkit.models.prompts import control_tokens, encode_chats, encode_text, set_template_defaults
-from rlkit.models.tokenizer import CHATML, byte_tokenizer
 from rlkit.params import validate
 from rlkit.types import Task
 

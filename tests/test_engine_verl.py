@@ -11,8 +11,8 @@ import pytest
 
 import rlkit
 from rlkit.data import TaskStream, held_out
+from rlkit.models.ladder import byte_tokenizer
 from rlkit.models.prompts import encode_chats
-from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.results.store import read_jsonl
 from rlkit.verl import backend
 from rlkit.verl.launcher import PHASES

@@ -19,7 +19,7 @@ from rlkit.models.attention import Layout, grouped_attention, ragged_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled
 from rlkit.params import override, validate
-from rlkit.samplers.decode_attention import decode_attention
+from rlkit.samplers.cache import decode_attention
 from rlkit.samplers.drawing import Settings, draw
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import forward
@@ -110,8 +110,8 @@ def test_a_vllm_engine_that_slept_has_the_new_weights(family, dtype, rank):
 
 def steps_of_vllm(family: str, dtype: str, rank: int) -> None:
     """Three steps, each with an update that leaves torch's allocator with all of the card; twice the same samples."""
+    from rlkit.models.ladder import byte_tokenizer
     from rlkit.models.loading import Policy, add_lora
-    from rlkit.models.tokenizer import byte_tokenizer
     from rlkit.samplers import vllm
 
     vllm.SLEEPS_ABOVE = 0

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlkit.samplers import decode_attention as module
-from rlkit.samplers.decode_attention import decode_attention, fastest_attention
+from rlkit.samplers import cache as module
+from rlkit.samplers.cache import decode_attention, fastest_attention
 
 KERNEL = """
 import sys, torch

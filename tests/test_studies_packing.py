@@ -10,7 +10,7 @@ import pytest
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.models import device
+from rlkit.models import loading
 from rlkit.params import validate
 from rlkit.sizing.devices import Gpu
 from rlkit.sizing.doctor import mps_runs
@@ -60,7 +60,7 @@ def test_a_run_is_told_its_share_and_shares_never_exceed_a_card(executor):
     assert len(jobs) == 5 + 2
     for name, room in (("0", 40), ("3", 20)):
         here = [job.environment for job in jobs if job.environment["CUDA_VISIBLE_DEVICES"] == name]
-        shares = [int(environment[device.SHARE]) for environment in here]
+        shares = [int(environment[loading.SHARE]) for environment in here]
         assert all(share == pytest.approx(7 * GB - CONTEXT, abs=2) for share in shares)
         assert sum(shares) + CONTEXT * len(shares) <= room * GB
 
@@ -70,7 +70,7 @@ def test_a_run_that_no_card_holds_is_tried_alone(executor):
     assert small is not None and executor.start(*work(100)) is None
     small.ended = True
     large = executor.start(*work(100))
-    assert large is not None and int(large.environment[device.SHARE]) == int(40 * GB - CONTEXT)
+    assert large is not None and int(large.environment[loading.SHARE]) == int(40 * GB - CONTEXT)
     second = executor.start(*work(1))
     assert second is not None and second.environment["CUDA_VISIBLE_DEVICES"] == "3"
 
@@ -124,9 +124,9 @@ def test_the_share_is_what_torch_may_allocate(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70 * GB, 80 * GB))
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limits.append)
-    device.keep_to_share()
-    monkeypatch.setenv(device.SHARE, str(int(20 * GB)))
-    device.keep_to_share()
+    loading.keep_to_share()
+    monkeypatch.setenv(loading.SHARE, str(int(20 * GB)))
+    loading.keep_to_share()
     assert limits == [0.25]
 
 

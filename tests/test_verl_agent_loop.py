@@ -10,7 +10,7 @@ import pytest
 from rlkit.domains import sources
 from rlkit.environments.base import environments
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
-from rlkit.models.tokenizer import END, byte_tokenizer
+from rlkit.models.ladder import END, byte_tokenizer
 from rlkit.types import Sample, Task
 from rlkit.verl.answers import AnswerReader
 from rlkit.verl.reward import PLACE, UngradedAnswer

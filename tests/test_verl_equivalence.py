@@ -176,8 +176,7 @@ def test_losses_and_gradients(actor):
 def test_the_ladder_s_tokenizer_and_template_satisfy_verl_s_token_builder():
     from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-    from rlkit.models.ladder import ladder_config
-    from rlkit.models.tokenizer import byte_tokenizer
+    from rlkit.models.ladder import byte_tokenizer, ladder_config
 
     tokenizer, hf = byte_tokenizer(), ladder_config("ladder-10k")
     assert hf.vocab_size == len(tokenizer)  # a larger one lets the trainer put mass where vLLM never samples

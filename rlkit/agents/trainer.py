@@ -18,8 +18,7 @@ from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
-from rlkit.models.device import device_of
-from rlkit.models.loading import Policy, load_policy, save_model
+from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.models.prompts import encode_text
 from rlkit.models.shapes import is_ladder
 from rlkit.samplers.torch import TorchSampler

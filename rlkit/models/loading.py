@@ -1,5 +1,7 @@
-"""From `model.path` to a policy that trains: a ladder size, a folder, a hub id or a packaged model."""
+"""From `model.path` to a policy that trains, on the device that it trains on: a ladder size, a folder, a hub id or a
+packaged model."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,18 +17,18 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging
 
-from rlkit.config import Model
+from rlkit.config import Model, RunConfig
 from rlkit.errors import UserError
 from rlkit.models import packaged
 from rlkit.models.decoder import base_of, merged_weight, require_supported
-from rlkit.models.ladder import build_ladder_model
+from rlkit.models.ladder import build_ladder_model, byte_tokenizer
 from rlkit.models.prompts import encode_chats
 from rlkit.models.shapes import is_ladder
-from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.seeds import derive
 
 logging.disable_progress_bar()  # a bar for each weight shard drowns the run's own
 _HUB_SECONDS = 5.0  # until the hub counts as out of reach
+SHARE = "RLKIT_GPU_MEMORY"  # environment variable: bytes of a GPU that a run of a packed study was granted
 
 
 @dataclass
@@ -124,7 +126,7 @@ def _tokenizer(path: str, found: dict[str, Any]) -> Tokenizer:
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(
             f"model.path is {path!r}, whose tokenizer has no chat template: use the instruct model, or save the "
-            "tokenizer with tokenizer.chat_template set (the ladder's ChatML is rlkit.models.tokenizer.CHATML)."
+            "tokenizer with tokenizer.chat_template set (the ladder's ChatML is rlkit.models.ladder.CHATML)."
         )
     return tokenizer
 
@@ -200,3 +202,28 @@ def save_model(policy: Policy, folder: Path) -> None:
                 state.setdefault(name.replace(".base_layer.", "."), tensor)
     base.save_pretrained(folder, state_dict=state)
     policy.tokenizer.save_pretrained(folder)
+
+
+def device_of(config: RunConfig) -> str:
+    """The device of `trainer.device`. Raises UserError when a GPU is asked for and there is none."""
+    wanted, found = config.trainer.device, torch.cuda.is_available()
+    if wanted == "cuda" and not found:
+        raise UserError(
+            "trainer.device is 'cuda', but torch sees no GPU here: use auto or cpu, or check nvidia-smi."
+        )
+    return "cuda" if found and wanted != "cpu" else "cpu"
+
+
+def granted() -> int | None:
+    """Bytes of GPU memory that this process was granted; None where it has the card for itself."""
+    value = os.environ.get(SHARE, "")
+    return int(value) if value.isdigit() else None
+
+
+def keep_to_share(asleep: int = 0) -> None:
+    """Let torch allocate no more of the GPU than this process was granted, and the `asleep` bytes that torch counts as
+    allocated and that are not on the card, of an engine that sleeps."""
+    share = granted()
+    if share is not None and torch.cuda.is_available():
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (share + asleep) / total))

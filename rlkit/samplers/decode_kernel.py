@@ -16,7 +16,7 @@ BLOCK = 64  # places of the cache that are read at a time
 def attend(
     qkv: Tensor, prompts: Tensor, own: Tensor, owner: Tensor, prompt: Tensor, lengths: Tensor, step: Tensor
 ) -> Tensor:
-    """See `rlkit.samplers.decode_attention`, whose arguments these are."""
+    """See `rlkit.samplers.cache.decode_attention`, whose arguments these are."""
     kv, d = prompts.shape[2], qkv.shape[-1]
     heads = qkv.shape[1] - 2 * kv
     out = torch.empty_like(qkv[:, :heads])

@@ -14,8 +14,7 @@ import torch
 
 from rlkit.compute import Shape
 from rlkit.errors import UserError
-from rlkit.models.device import granted, keep_to_share
-from rlkit.models.loading import Policy, adapted_weights, save_model
+from rlkit.models.loading import Policy, adapted_weights, granted, keep_to_share, save_model
 from rlkit.samplers.choice import FREE, SLEEPS_ABOVE, beside_cache
 from rlkit.samplers.drawing import require_numbers
 from rlkit.types import Finished, Sample

@@ -30,7 +30,7 @@ from rlkit.results.store import read_json
 from rlkit.sizing.devices import MIB, Device, Gpu, gpus
 from rlkit.sizing.memory import CONTEXT, USABLE, Plan, memory, total
 
-GPU_SHARE = "RLKIT_GPU_MEMORY"  # bytes of a shared card; read by rlkit.models.device
+GPU_SHARE = "RLKIT_GPU_MEMORY"  # bytes of a shared card; read by rlkit.models.loading
 MARGIN = 1.15  # times what is predicted or was measured, that a run is granted of a shared card
 MANY = 64  # runs that Slurm queues at a time unless --workers says otherwise
 LOST = ("NODE_FAIL", "PREEMPTED", "TIMEOUT", "BOOT_FAIL", "REVOKED", "OUT_OF_MEMORY")

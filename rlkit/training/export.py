@@ -18,8 +18,7 @@ from rlkit.environments.rollout import Limits
 from rlkit.errors import UserError
 from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.files import replacing, write_text
-from rlkit.models.device import device_of
-from rlkit.models.loading import Policy, load_policy, save_model
+from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.models.prompts import set_template_defaults
 from rlkit.params import validate
 from rlkit.results.store import BEST, read_json

@@ -18,10 +18,9 @@ from rlkit.data.stream import content_hashes
 from rlkit.environments.rollout import Limits, rollout_metrics
 from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import measure
-from rlkit.models.device import device_of, keep_to_share
 from rlkit.models.kernels import EAGER, compiled
 from rlkit.models.ladder import parameter_counts
-from rlkit.models.loading import load_policy
+from rlkit.models.loading import device_of, keep_to_share, load_policy
 from rlkit.models.prompts import set_template_defaults
 from rlkit.models.shapes import at_hand
 from rlkit.registry import plugin_versions

@@ -24,8 +24,7 @@ from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import content_hashes
 from rlkit.errors import RunStopped, UserError
 from rlkit.files import replacing
-from rlkit.models.device import device_of
-from rlkit.models.loading import Policy, load_policy, save_model
+from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import RunStore, read_json
 from rlkit.seeds import content_hash, derive

@@ -99,8 +99,7 @@ def _validate(composed: Any) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    from rlkit.models.ladder import ladder_config
-    from rlkit.models.tokenizer import byte_tokenizer
+    from rlkit.models.ladder import byte_tokenizer, ladder_config
 
     checked = deepcopy(composed)
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()), warnings.catch_warnings():

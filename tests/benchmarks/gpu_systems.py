@@ -63,7 +63,7 @@ def filled_tokenizer(vocab: int) -> Any:
     from tokenizers import AddedToken, Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-    from rlkit.models.tokenizer import END, PAD, ROLES, START, byte_tokenizer
+    from rlkit.models.ladder import END, PAD, ROLES, START, byte_tokenizer
 
     plain: Any = byte_tokenizer()
     core = json.loads(plain.backend_tokenizer.to_str())
