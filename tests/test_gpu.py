@@ -137,7 +137,7 @@ def steps_of_vllm(family: str, dtype: str, rank: int) -> None:
         with torch.no_grad():
             own, _ = token_logprobs(Decoder(policy.model), rows)
             drawn = np.concatenate([s.logprobs for s in flat])
-            gap = np.abs(drawn - own[rows.present].float().cpu().numpy())
+            gap = np.abs(drawn - own[rows.layout.present].float().cpu().numpy())
             assert gap.max() < {"float32": 5e-3, "float16": 0.03, "bfloat16": 0.15}[dtype], gap
             sampler.release()
             torch.cuda.empty_cache()

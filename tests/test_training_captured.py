@@ -38,7 +38,7 @@ def test_log_probs_entropies_and_gradients_are_those_of_a_packed_pass(family):
     for a, b, c in zip(*results, strict=True):
         torch.testing.assert_close(b, a, atol=1e-10, rtol=1e-8)
         torch.testing.assert_close(c, a, atol=1e-12, rtol=1e-12)
-    assert not results[1][0][rows.present.logical_not()].any()
+    assert not results[1][0][rows.layout.present.logical_not()].any()
 
 
 def test_the_size_grows_with_what_comes_and_shrinks_where_most_would_be_padding(monkeypatch):
@@ -66,7 +66,7 @@ def test_a_batch_is_cut_into_equal_passes_of_whole_groups_or_not_at_all(monkeypa
     assert passes.parts(whole, rows[1:], rows, 10**9) is None  # groups of unequal size
     assert passes.parts(whole, torch.tensor([0, 2, 1, 3]), rows, 10**9) is None  # not side by side
     several = passes.parts(whole, torch.tensor([2, 3, 6, 7]), rows, 10**9)
-    assert several is not None and several[0].index.tolist() == [0, 0, 1, 1]
+    assert several is not None and several[0].layout.index.tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("changes", [

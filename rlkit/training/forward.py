@@ -3,12 +3,11 @@
 A pass over a small model is a thousand kernels of a few microseconds, which take longer to launch than to run:
 `CapturedPasses` launches forward and backward as one CUDA graph each; without them a step of ladder-3m took 98 ms on an
 H200 instead of 69. A graph is bound to its shapes, so that prompts and responses are padded to a size that grows with
-what comes, and padding is computed like tokens (`Rows.full`).
+what comes, and padding is computed like tokens (`Layout.full`).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,29 +34,21 @@ class Rows:
 
     rows: Tensor  # (b,) positions in the batch
     prompt_ids: Tensor  # (p, s)
-    prompt_mask: Tensor
-    index: Tensor  # (b,) prompt of each sequence
     response_ids: Tensor  # (b, t)
-    present: Tensor
+    layout: Layout  # where their tokens belong
     counted: Tensor | None = None  # (b, 1) 1 for the sequences that the loss and the FLOPs count; None is all
-    full: bool = False  # padding is computed like tokens
 
     @classmethod
     def of(cls, batch: Batch, rows: Tensor) -> "Rows":
         used, index = torch.unique(batch.prompt_index[rows], return_inverse=True)
         prompt_mask, present = batch.prompt_mask[used].bool(), batch.attention[rows].bool()
         s, t = int(prompt_mask.sum(-1).max()), int(present.sum(-1).max())
-        prompts = batch.prompt_ids[used, :s]
-        return cls(rows, prompts, prompt_mask[:, :s], index, batch.response_ids[rows, :t], present[:, :t])
+        layout = Layout(prompt_mask[:, :s], index, present[:, :t])
+        return cls(rows, batch.prompt_ids[used, :s], batch.response_ids[rows, :t], layout)
 
     def cut(self, padded: Tensor) -> Tensor:
         """(b, t) of these rows from (B, T) of the batch."""
         return padded[self.rows, : self.response_ids.shape[1]]
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Where the tokens of the pass belong."""
-        return Layout(self.prompt_mask, self.index, self.present, self.full)
 
     def states(self, decoder: Decoder) -> Tensor:
         """(N, d) the states from which the response tokens are predicted."""
@@ -66,11 +57,10 @@ class Rows:
     def work(self) -> Work:
         """Token counts of a forward pass over these rows, those that are not counted left out."""
         counted = slice(None) if self.counted is None else self.counted[:, 0] > 0
-        of, lengths = self.index[counted].tolist(), self.present.sum(-1)[counted].tolist()
-        prompts = self.prompt_mask.sum(-1).tolist()
-        return Work.of(
-            [prompts[i] for i in sorted(set(of))], [(prompts[i], t) for i, t in zip(of, lengths, strict=True)]
-        )
+        of, lengths = (x[counted].tolist() for x in (self.layout.index, self.layout.present.sum(-1)))
+        prompts = self.layout.lengths.tolist()
+        pairs = [(prompts[i], t) for i, t in zip(of, lengths, strict=True)]
+        return Work.of([prompts[i] for i in sorted(set(of))], pairs)
 
 
 def token_logprobs(
@@ -110,9 +100,8 @@ class PaddedPass(nn.Module):
         """Of prompts (P, S) with a bool mask, and responses (B, T), B / P to a prompt, side by side."""
         p, b = len(prompts), len(responses)
         index = torch.arange(p, device=prompts.device)[:, None].expand(p, b // p).flatten()
-        present = torch.ones_like(responses, dtype=torch.bool)
-        rows = Rows(index, prompts, prompt_mask, index, responses, present, full=True)
-        return token_logprobs(self.decoder, rows, *self.settings)
+        layout = Layout(prompt_mask, index, torch.ones_like(responses, dtype=torch.bool), full=True)
+        return token_logprobs(self.decoder, Rows(index, prompts, responses, layout), *self.settings)
 
 
 class CapturedPasses:
@@ -155,11 +144,11 @@ class CapturedPasses:
         if p * size[0] + b * size[1] > MOST_WASTE * (p * own[0] + b * own[1]):
             size = own
         right, below = (0, size[0] - s), (0, size[1] - t)
-        prompts = (F.pad(x, right) for x in (rows.prompt_ids, rows.prompt_mask))
+        prompts = (F.pad(x, right) for x in (rows.prompt_ids, rows.layout.prompt_mask))
         arguments = *prompts, F.pad(rows.response_ids, below)
         if self.run is None or size != self.size:
             self.run, self.size = self._captured(arguments), size
-        logprobs, entropy = (x[:, :t].where(rows.present, 0.0) for x in self.run(*arguments))
+        logprobs, entropy = (x[:, :t].where(rows.layout.present, 0.0) for x in self.run(*arguments))
         return logprobs, entropy
 
     def _captured(self, arguments: tuple[Tensor, ...]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from rlkit.compute import Ledger, Shape, Work
 from rlkit.config import Actor, Critic, RunConfig
 from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
+from rlkit.models.kernels import EAGER, Kernels
 from rlkit.models.loading import Policy
 from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
 from rlkit.training.optimizer import Stepper
@@ -30,18 +31,21 @@ class Learner:
     limit = "data.max_response_length"
 
     def __init__(
-        self, module: nn.Module, decoder: Decoder, shape: Shape, config: RunConfig, section: Actor | Critic,
-        ledger: Ledger, phase: str,
+        self, module: nn.Module, model: Any, config: RunConfig, section: Actor | Critic, ledger: Ledger, phase: str,
+        kernels: Kernels = EAGER,
     ) -> None:  # fmt: skip
-        """`section` of the config has its learning rate and its epochs."""
+        """`module` trains, which is the Hugging Face or peft `model`, or holds it beside a head; `section` of the
+        config has its learning rate and its epochs."""
+        self.decoder = Decoder(model, False, config.model.enable_gradient_checkpointing, kernels)
+        self.shape, self.ledger, self.phase = Shape.of(model), ledger, phase
         actor, total = config.actor, config.trainer.total_training_steps * section.ppo_epochs
         self.stepper = Stepper(
-            module, section.optim, shape.non_embedding, total * actor.mini_batches(config.data.train_batch_size),
+            module, section.optim, self.shape.non_embedding, total * actor.mini_batches(config.data.train_batch_size),
             config.model.dtype, actor.optimizer_offload,
         )  # fmt: skip
         self.trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.size, self.tokens = actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda")
-        self.decoder, self.shape, self.ledger, self.phase = decoder, shape, ledger, phase
+        self.size = actor.ppo_micro_batch_size
+        self.tokens = actor.pass_tokens(on_gpu=self.decoder.device.type == "cuda")
 
     def parts(self, batch: Batch, rows: Tensor, whole: bool = False) -> Iterator[Rows]:
         """`rows` in order, cut into passes; in one with `whole`."""
@@ -138,15 +142,8 @@ class SupervisedTrainer(Learner):
     `trainer.total_training_steps` optimizer steps of a policy's trainable weights by `actor.optim`."""
 
     def __init__(self, policy: Policy, config: RunConfig) -> None:
-        decoder = Decoder(policy.model, checkpointing=config.model.enable_gradient_checkpointing)
-        shape = Shape.of(policy.model)
-        super().__init__(policy.model, decoder, shape, config, config.actor, Ledger(), "sft")
+        super().__init__(policy.model, policy.model, config, config.actor, Ledger(), "sft")
         self.stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
-
-    @property
-    def flops(self) -> float:
-        """FLOPs of all steps so far."""
-        return self.ledger.flops["sft"]
 
     def step(self, batch: Batch, weights: Tensor | None = None) -> float:
         """An optimizer step on a batch; its loss before, in nats per token with a weight in `weights` (B, T; default
@@ -165,6 +162,6 @@ class SupervisedTrainer(Learner):
         return value
 
     def loss(self, batch: Batch, weights: Tensor) -> float:
-        """The loss of `step`, without a step; it is not in `flops`."""
+        """The loss of `step`, without a step; it is not counted as "sft"."""
         logprobs = self.padded(batch, lambda part: token_logprobs(self.decoder, part)[0], "ref")
         return -float((logprobs * weights).sum()) / float((weights > 0).sum())

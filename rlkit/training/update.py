@@ -3,15 +3,15 @@
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rlkit.compute import Ledger, Shape
+from rlkit.compute import Ledger
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, Kernels, kernels_for
@@ -58,15 +58,13 @@ class Critic(Learner):
 
     def __init__(self, policy: Any, config: RunConfig, ledger: Ledger, kernels: Kernels = EAGER) -> None:
         rank = config.critic.model.lora_rank
-        rank = config.model.lora_rank if rank is None else rank
-        model = _adapted(policy, config, rank) if rank else _copied(policy, config)
+        model = critic_model(policy, config, config.model.lora_rank if rank is None else rank)
         self.head = nn.Linear(base_of(model).config.hidden_size, 1, device=base_of(model).device)
         for parameter in self.head.parameters():
             nn.init.zeros_(parameter)
         self.config, self.module = config, nn.ModuleDict({"model": model, "head": self.head})
-        decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing, kernels=kernels)
-        shape = replace(Shape.of(model), vocab=1)  # one value for a vocabulary
-        super().__init__(self.module, decoder, shape, config, config.critic, ledger, "critic")
+        super().__init__(self.module, model, config, config.critic, ledger, "critic", kernels)
+        self.shape = replace(self.shape, vocab=1)  # one value for a vocabulary
 
     def predict(self, rows: Rows) -> Tensor:
         """(b, t) values; zero where there is no token."""
@@ -107,8 +105,8 @@ class Critic(Learner):
 
 
 class Learning:
-    """The policy in training (`actor`), its reference (a context in which its adapter is switched off, a second
-    decoder, or None where no KL to it is asked for), critic and KL controller."""
+    """The policy in training (`actor`), its critic and KL controller, and its `reference`, which is None where no KL to
+    it is asked for: a copy of the first weights, or the same decoder with the adapter switched off."""
 
     def __init__(self, config: RunConfig, policy: Policy, ledger: Ledger) -> None:
         model: Any = policy.model
@@ -116,18 +114,15 @@ class Learning:
         self.kl = algorithms.kl_controller(config)
         size, on_gpu = sum(p.numel() for p in model.parameters()), policy.device.type == "cuda"
         kernels = kernels_for(config, on_gpu, size)
-        self.reference: Decoder | Callable[[], AbstractContextManager] | None = None
+        self.actor = Learner(model, model, config, config.actor, ledger, "update", kernels)
+        self.critic = Critic(model, config, ledger, kernels) if config.algorithm.needs.critic else None
+        self.reference, self.without_adapter = None, getattr(model, "disable_adapter", nullcontext)
         if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:
             adapted = hasattr(model, "disable_adapter")
-            self.reference = (
-                model.disable_adapter if adapted else Decoder(model, frozen=True, kernels=kernels)
-            )
-        self.critic = Critic(model, config, ledger, kernels) if config.algorithm.needs.critic else None
-        decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing, kernels=kernels)
-        self.actor = Learner(model, decoder, Shape.of(model), config, config.actor, ledger, "update")
+            self.reference = self.actor.decoder if adapted else Decoder(model, frozen=True, kernels=kernels)
         self.settings = config.rollout.temperature, bool(config.actor.entropy_coeff)
         if captures(config, on_gpu, size):
-            self.actor.captured = CapturedPasses(decoder, *self.settings)
+            self.actor.captured = CapturedPasses(self.actor.decoder, *self.settings)
 
     def old_logprobs(self, batch: Batch) -> Tensor | None:
         """(B, T) log-probs of the policy that sampled; None where the update's own forward pass, the only one, has
@@ -141,10 +136,8 @@ class Learning:
         """(B, T) log-probs of the reference policy, where there is one."""
         if self.reference is None:
             return None
-        if isinstance(self.reference, Decoder):
+        with self.without_adapter():
             return self._logprobs(batch, self.reference, "ref")
-        with self.reference():
-            return self._logprobs(batch, self.actor.decoder, "ref")
 
     def _logprobs(self, batch: Batch, decoder: Decoder, phase: str) -> Tensor:
         temperature = self.config.rollout.temperature
@@ -258,21 +251,15 @@ class Learning:
             self.critic.load_state_dict(state["critic"])
 
 
-def _adapted(policy: Any, config: RunConfig, rank: int) -> Any:
-    """A fresh adapter over the policy's own base tensors: modules are copied, weights are not."""
-    shared = {id(p): p for p in base_of(policy).parameters()}
-    section = config.model.model_copy(update={"lora_rank": rank})
-    return add_lora(_without_adapter(policy, shared), section, derive("critic", config.seed)).eval()
-
-
-def _copied(policy: Any, config: RunConfig) -> Any:
-    """All of the policy's first weights in float32, to be trained whole."""
-    model = _without_adapter(policy, {}).requires_grad_(True).float()
+def critic_model(policy: Any, config: RunConfig, rank: int) -> Any:
+    """A fresh adapter of this rank over the policy's own base tensors, of which modules are copied and weights are not;
+    with rank 0 all of the policy's first weights in float32, to be trained whole."""
+    shared = {id(p): p for p in base_of(policy).parameters()} if rank else {}
+    model = copy.deepcopy(policy, shared)
+    model = model.unload() if hasattr(model, "peft_config") else model
+    if rank:
+        section = config.model.model_copy(update={"lora_rank": rank})
+        return add_lora(model, section, derive("critic", config.seed)).eval()
+    model = model.requires_grad_(True).float()
     model.compute_dtype = getattr(torch, config.model.dtype)
     return model
-
-
-def _without_adapter(policy: Any, shared: dict[int, Any]) -> Any:
-    """A copy of the model under the policy's adapter; `shared` are tensors by id that are not copied."""
-    model = copy.deepcopy(policy, shared)
-    return model.unload() if hasattr(model, "peft_config") else model

@@ -243,10 +243,15 @@ def _trained(
             progress(step, section.steps, loss)
         if interrupt.requested or time.monotonic() > kept + KEEP_EVERY:
             kept = time.monotonic()
-            state = trainer.state_dict() | {"flops": trainer.flops}
+            state = trainer.state_dict() | {"flops": trainer.ledger.flops["sft"]}
             with replacing(partial) as building:
                 torch.save({"steps": step, "tokens": tokens, "trainer": state}, building)
         if interrupt.requested:
             raise Interrupted("interrupted during the warm start")
     threads = torch.get_num_threads()
-    return policy, {"steps": section.steps, "tokens": tokens, "flops": trainer.flops, "threads": threads}
+    return policy, {
+        "steps": section.steps,
+        "tokens": tokens,
+        "flops": trainer.ledger.flops["sft"],
+        "threads": threads,
+    }

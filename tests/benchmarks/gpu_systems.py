@@ -351,7 +351,7 @@ def gap(policy: Any, prompts: list, groups: list) -> dict:
         with torch.no_grad():
             ours, _ = token_logprobs(Decoder(policy.model), part)
         theirs = np.concatenate([flat[i][1].logprobs for i in rows.tolist()])
-        gaps.append(np.abs(ours[part.present].float().cpu().numpy() - theirs))
+        gaps.append(np.abs(ours[part.layout.present].float().cpu().numpy() - theirs))
     gaps = np.concatenate(gaps)
     edges = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
     counts = np.histogram(gaps, [*edges, np.inf])[0].tolist()
