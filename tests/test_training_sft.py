@@ -66,8 +66,8 @@ def test_a_start_that_was_ended_goes_on_to_the_same_bits(cache, monkeypatch, tmp
     with pytest.raises(KeyboardInterrupt):
         warm_start.warm_start(config())
     started = warm_start.warm_start(config())
-    assert whole is not None and started is not None and whole.facts() == started.facts()
-    assert equal(weights(whole), weights(started)) and len(steps) == started.steps + 1
+    assert whole is not None and started is not None and whole.facts == started.facts
+    assert equal(weights(whole), weights(started)) and len(steps) == started.facts["steps"] + 1
     assert not list((tmp_path / "other").glob(".*partial*"))
 
 
@@ -76,7 +76,8 @@ def test_a_start_that_an_earlier_version_made_is_used():
     assert made is not None
     facts = made.folder / "warm_start.json"
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "pass_rate": 0.3}))
-    assert warm_start.warm_start(config()) == made
+    started = warm_start.warm_start(config())
+    assert started is not None and started.folder == made.folder and started.facts["pass_rate"] == 0.3
 
 
 def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on(tmp_path, monkeypatch):
@@ -110,7 +111,7 @@ def test_a_pretrained_model_is_trained_on_the_rows_that_are_set_aside(tmp_path, 
         data__train_max_samples=200,
     )  # fmt: skip
     started = warm_start.warm_start(c)
-    assert started is not None and started.steps == 24
+    assert started is not None and started.facts["steps"] == 24
     before, after = load_file(Path(path) / "model.safetensors"), weights(started)
     changed = [name for name in before if not torch.equal(before[name], after[name])]
     assert changed and all("lora" not in name for name in after)
@@ -121,8 +122,8 @@ def test_a_pretrained_model_is_trained_on_the_rows_that_are_set_aside(tmp_path, 
     }
     run = train(c, root=tmp_path, progress=False)
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-    assert rows[-1]["compute/sft_flops"] == started.flops > 0
-    assert rows[-1]["compute/total_flops"] > started.flops
+    assert rows[-1]["compute/sft_flops"] == started.facts["flops"] > 0
+    assert rows[-1]["compute/total_flops"] > started.facts["flops"]
     info = json.loads((run.folder / "run.json").read_text())
     assert info["warm_start"]["threads"] == torch.get_num_threads()
 
@@ -177,7 +178,7 @@ def test_what_a_start_costs_is_that_of_its_steps():
     assert started is not None and batch is not None
     prompts = batch.prompt_mask.sum(-1).tolist()
     work = Work.of(prompts, list(zip(prompts, batch.attention.int().sum(-1).tolist(), strict=True)))
-    assert started.flops == Shape.of(policy.model).training(work)
+    assert started.facts["flops"] == Shape.of(policy.model).training(work)
 
 
 def test_answers_longer_than_the_limit_are_left_out():

@@ -65,14 +65,14 @@ class TrainingRun:
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
         store.update(phase="preparing the model")
         started = warm_started(config, store, progress)
-        folder = started.folder if started else None
-        self.policy = load_policy(config.model, path=folder, seed=config.seed, device=self.device)
+        weights = started and started.folder
+        self.policy = load_policy(config.model, path=weights, seed=config.seed, device=self.device)
         set_template_defaults(self.policy.tokenizer, config.data.apply_chat_template_kwargs)
         self._phrase = phrase_of(config, self.policy.tokenizer)
         check_window(config, self.policy.base.config)
         if started:
-            self.ledger.add("sft", started.flops)
-            store.update(warm_start=started.facts())
+            self.ledger.add("sft", started.facts["flops"])
+            store.update(warm_start={"name": started.folder.name, **started.facts})
         self.learning = Learning(config, self.policy, self.ledger)
         self.sampler, why = make_sampler(self.policy, config)
         self.router = Router(config.reward)

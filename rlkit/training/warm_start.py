@@ -9,10 +9,9 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -57,19 +56,11 @@ def worked_batch(policy: Policy, tasks: Sequence[Task], limit: int = 0) -> Batch
     return text_batch(*chosen, policy.pad_id, policy.device) if pairs else None
 
 
-@dataclass(frozen=True)
-class WarmStarted:
-    """Where the weights are, and what it took; on the number of CPU threads the last bits depend."""
+class WarmStarted(NamedTuple):
+    """Where the weights are, and what it took: steps, tokens, flops and the CPU threads, on which last bits depend."""
 
     folder: Path
-    steps: int
-    tokens: int
-    flops: float
-    threads: int = 0
-
-    def facts(self) -> dict[str, Any]:
-        """For run.json."""
-        return {"name": self.folder.name, **{k: v for k, v in vars(self).items() if k != "folder"}}
+    facts: dict[str, Any]
 
 
 def warm_started(config: RunConfig, store: RunStore, progress: bool) -> WarmStarted | None:
@@ -122,8 +113,7 @@ def warm_start(
                 f"The warm start of {config.model.path} is to be kept in {CACHE}, which cannot be written "
                 f"({error.strerror}): make the folder writable, or work in one that is."
             ) from None
-    facts = read_json(folder / FACTS)  # an earlier version's has more
-    return WarmStarted(folder, **{key: facts[key] for key in WarmStarted.__annotations__ if key in facts})
+    return WarmStarted(folder, read_json(folder / FACTS))
 
 
 def place(config: RunConfig) -> Path | None:
@@ -157,18 +147,13 @@ def cache_key(config: RunConfig) -> str:
         stream = TaskStream(supervised(config, 0), held, side="sft")
         model = {k: v for k, v in content["model"].items() if k not in ("path", "warm_start")}
         del content["data"]["drop_solved_above"]  # of the RL steps alone
-        parts += [model, content["data"], content_hashes(stream, held), _files(Path(config.model.path))]
+        files = sorted(Path(config.model.path).glob("*"))  # none of a hub id
+        stats = [(f.name, f.stat()) for f in files if f.suffix in (".json", ".safetensors")]
+        sizes = [(name, s.st_size, s.st_mtime_ns) for name, s in stats]
+        parts += [model, content["data"], content_hashes(stream, held), sizes]
     if config.trainer.device != "cpu" and torch.cuda.is_available():  # whose last bits are others
         parts.append(["cuda", config.trainer.tf32])
     return content_hash([VERSION, *parts, [t.id for t in held]], 12)
-
-
-def _files(folder: Path) -> list[tuple[str, int, int]]:
-    """Names, sizes and times of a model's files; none of a hub id."""
-    if not folder.is_dir():
-        return []
-    stats = [(f.name, f.stat()) for f in sorted(folder.iterdir()) if f.suffix in (".json", ".safetensors")]
-    return [(name, s.st_size, s.st_mtime_ns) for name, s in stats]
 
 
 def supervised(config: RunConfig, seed: int) -> RunConfig:

@@ -87,8 +87,7 @@ def supervised() -> dict[str, Any]:
     began = time.perf_counter()
     started = warm_start.warm_start(config, lambda step, steps, loss: losses.append(loss))
     assert started is not None
-    facts = {k: v for k, v in vars(started).items() if k != "folder"}
-    return {"ended_in_s": ended, "rest_s": time.perf_counter() - began, "losses": losses, **facts}
+    return {"ended_in_s": ended, "rest_s": time.perf_counter() - began, "losses": losses, **started.facts}
 
 
 if __name__ == "__main__":
