@@ -15,7 +15,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
 import rlkit
-from rlkit.config import RunConfig
+from rlkit.config import Model, RunConfig
 from rlkit.data.stream import prompt_lengths
 from rlkit.errors import UserError
 from rlkit.models import kernels
@@ -23,8 +23,8 @@ from rlkit.models import logprobs as logprobs_module
 from rlkit.models.attention import Layout, pad_right
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled, kernels_for, missing_compiler
-from rlkit.models.loading import Policy, load_model, load_tokenizer, save_model
-from rlkit.models.logprobs import SelectedLogProbs
+from rlkit.models.loading import Policy, load_policy, load_tokenizer, save_model
+from rlkit.models.logprobs import SelectedLogProbs, logits_of
 from rlkit.models.shapes import COMPILED_FROM
 from rlkit.training.forward import Rows, token_logprobs
 from rlkit.types import Task
@@ -48,7 +48,7 @@ def test_logits_equal_the_models_own_with_prompts_of_unequal_length(family, froz
     assert not bool(mask.all())  # some prompt really is padded
     ids, mask = (torch.nn.functional.pad(x, (0, pads)) for x in (ids, mask))
     decoder = Decoder(model, frozen=frozen)
-    logits = decoder.head(tiny.states(decoder, ids, mask, index, responses))
+    logits = logits_of(tiny.states(decoder, ids, mask, index, responses), decoder.head_weight)
     for row in range(12):
         prompt = torch.from_numpy(prompts[index[row]])
         own = model(torch.cat((prompt, responses[row]))[None]).logits[0, len(prompt) - 1 : -1]
@@ -111,7 +111,7 @@ def uneven(model):
     index, lengths = torch.tensor([2, 0, 0, 1, 0, 2]), torch.tensor([1, 5, 2, 3, 4, 1])
     responses = torch.randint(1, tiny.VOCAB, (6, 5), generator=rng)
     present = torch.arange(5)[None] < lengths[:, None]
-    rows = Rows(torch.arange(6), ids, mask, index, responses, present)
+    rows = Rows(torch.arange(6), ids, responses, Layout(mask, index, present))
     weights = torch.randn(6, 5, generator=rng) * present
     own = [
         tiny.reference_logprobs(model, prompts[index[i]], responses[i, :n].numpy())
@@ -176,10 +176,12 @@ def test_a_frozen_copy_merges_the_adapter():
     ids, mask, index = padded(tiny.prompts(3), 2)
     responses = torch.randint(1, tiny.VOCAB, (6, 5), generator=torch.Generator().manual_seed(3))
     live, copy = Decoder(adapted), Decoder(adapted, frozen=True)
-    expected, merged = (d.head(tiny.states(d, ids, mask, index, responses)) for d in (live, copy))
+    expected, merged = (
+        logits_of(tiny.states(d, ids, mask, index, responses), d.head_weight) for d in (live, copy)
+    )
     torch.testing.assert_close(merged, expected, atol=1e-5, rtol=1e-5)
     with adapted.disable_adapter():
-        plain = live.head(tiny.states(live, ids, mask, index, responses))
+        plain = logits_of(tiny.states(live, ids, mask, index, responses), live.head_weight)
     assert (plain - expected).abs().max() > 0.01  # the adapter really does something
 
 
@@ -233,7 +235,7 @@ def test_without_a_compiler_nothing_is_compiled(monkeypatch):
 
 
 ASKS = {
-    "to train": lambda: load_model("someone/nothing"),
+    "to train": lambda: load_policy(Model(path="someone/nothing")),
     "for verl": lambda: describe(rlkit.load("params/verl_ladder.yaml", {"model.path": "someone/nothing"})),
     "for the lengths of prompts": lambda: prompt_lengths(
         RunConfig.model_validate({"model": {"path": "someone/nothing"}}), [Task.ask("math__x", "1+1", "2")]

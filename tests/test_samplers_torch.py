@@ -9,6 +9,8 @@ import tiny
 import torch
 
 from rlkit.models.attention import pad_right
+from rlkit.models.logprobs import logits_of
+from rlkit.samplers import cache
 from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.cache import FixedCache
 from rlkit.samplers.drawing import Settings, draw, nucleus
@@ -77,15 +79,14 @@ def test_samples_do_not_depend_on_how_many_are_decoded_together():
 
 def test_a_batch_that_the_memory_does_not_hold_is_decoded_in_halves(monkeypatch):
     sampler, prompts = TorchSampler(tiny.model(), stop_ids=(3,)), tiny.prompts(6)
-    whole, head = sampler.sample(prompts, 4, seed=2, max_tokens=7), sampler.decoder.head
-    limit = [7]
+    whole, limit = sampler.sample(prompts, 4, seed=2, max_tokens=7), [7]
 
-    def limited(hidden):
+    def limited(hidden, weight):
         if len(hidden) > limit[0]:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-        return head(hidden)
+        return logits_of(hidden, weight)
 
-    monkeypatch.setattr(sampler.decoder, "head", limited)
+    monkeypatch.setattr(cache, "logits_of", limited)
     with pytest.warns(UserWarning, match="decoding 6 together"):
         parts = sampler.sample(prompts, 4, seed=2, max_tokens=7)
     assert [[s.ids.tolist() for s in g] for g in parts] == [[s.ids.tolist() for s in g] for g in whole]

@@ -129,8 +129,7 @@ class Layout:
 
 
 def slots_of(index: Tensor, prompts: int) -> tuple[Tensor, int, bool]:
-    """Each sequence's place (B,) among prompts × G slots, its prompt being `index` (B,); G, the largest group; and
-    whether the sequences fill the slots in order."""
+    """Slots (B,) among prompts × G of sequences of prompts `index` (B,); G, the largest group; whether in order."""
     counts = torch.bincount(index, minlength=prompts)
     order = index.argsort(stable=True)
     starts = counts.cumsum(0) - counts

@@ -18,7 +18,6 @@ from torch.utils.checkpoint import checkpoint
 from rlkit.errors import UserError
 from rlkit.models.attention import Layout, attention, scatter
 from rlkit.models.kernels import EAGER, Kernels, Norm, interleaved
-from rlkit.models.logprobs import logits_of
 
 RANKS = 8  # the rank of fused adapters is filled up with zeros to a multiple: tensor cores ask for it
 FAMILIES = ("qwen2", "qwen3", "llama")
@@ -91,8 +90,7 @@ class Product:
 
 
 def one_storage(weights: Sequence[Tensor]) -> Tensor:
-    """Frozen weights (out, in) as one tensor along the outputs. They become views of it, so that a second copy is
-    neither held nor made again at the next pass."""
+    """Frozen weights (out, in) as one tensor along the outputs, of which they become views: there is no copy."""
     first, sizes = weights[0].detach(), [len(w) for w in weights]
     one = len({w.untyped_storage().data_ptr() for w in weights}) == 1
     if one and all(b.data_ptr() == a.data_ptr() + a.nbytes for a, b in pairwise(weights)):
@@ -105,8 +103,7 @@ def one_storage(weights: Sequence[Tensor]) -> Tensor:
 
 class AdaptedLinear(torch.autograd.Function):
     """x (N, in) · (weight + up · down)ᵀ + bias, for a frozen weight (out, in), down (r, in) and up (out, r). Where
-    there are more outputs than inputs, x · downᵀ stands beside x in one product with (weight up): nothing wide is read
-    twice.
+    there are more outputs than inputs, x · downᵀ stands beside x in one product with (weight up).
     """
 
     @staticmethod
@@ -131,8 +128,7 @@ class AdaptedLinear(torch.autograd.Function):
 
 
 def adapter_of(module: Any) -> Any:
-    """(A (r, in), B (out, r), scaling) of a layer's plain adapter; None where none is active; "own forward" where only
-    the layer itself can compute it (dropout, DoRA)."""
+    """(A (r, in), B (out, r), scaling) of a layer's plain adapter, None, or "own forward" (dropout, DoRA)."""
     if not hasattr(module, "base_layer"):
         return None if type(module) is nn.Linear else "own forward"
     if module.disable_adapters or not module.active_adapters:
@@ -169,8 +165,7 @@ class Prefix(NamedTuple):
 
 
 class Block:
-    """A Hugging Face decoder layer as functions of activations, which computes in `dtype`; linear layers that share an
-    input are one product."""
+    """A Hugging Face decoder layer as functions of activations; linear layers that share an input are one product."""
 
     def __init__(self, layer: Any, dtype: torch.dtype, frozen: bool) -> None:
         attn, mlp, size = layer.self_attn, layer.mlp, layer.self_attn.head_dim
@@ -240,10 +235,6 @@ class Decoder:
         blocks = [Block(layer, self.dtype, frozen) for layer in self.core.layers]
         return blocks, embedding, norm_of(self.core.norm, frozen)
 
-    def head(self, hidden: Tensor) -> Tensor:
-        """Logits (N, V), in float32 where the model computes in less."""
-        return logits_of(hidden, self.head_weight)
-
     @torch.no_grad()
     def refresh(self, model: Any) -> None:
         """Take over a model's weights in place, layer by layer, without a second copy of the model."""
@@ -274,8 +265,7 @@ class Decoder:
         return Prefix(hidden[layout.last], layers, layout.lengths)
 
     def states(self, ids: Tensor, responses: Tensor, layout: Layout) -> Tensor:
-        """The states (N, d) from which the N tokens of responses (B, T) to prompts `ids` (P, S) are predicted, in the
-        order of `layout.targets`."""
+        """States (N, d) that predict the N tokens of responses (B, T) to prompts `ids` (P, S), as `layout.targets`."""
         inputs, turns = layout.packed(ids, responses[:, :-1]), self.turns(layout.positions)
         hidden = self.run(inputs, turns, lambda _, qkv: attention(qkv, layout, self.heads))
         return torch.cat((hidden[layout.last].index_select(0, layout.index), hidden[layout.prompt_tokens :]))

@@ -46,8 +46,7 @@ class Kernels(NamedTuple):
 
 
 class RMSNorm(torch.autograd.Function):
-    """x (..., d) divided by its root mean square, times w (d,), with the gradient in three passes: torch's takes eight
-    on a CPU."""
+    """x (..., d) over its root mean square, times w (d,); its gradient takes three passes, torch's eight on a CPU."""
 
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -75,8 +74,7 @@ def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
 
 
 def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
-    """Channels of heads along `dim`, i and i + D/2 of each head side by side: the order that `rotate` takes. Scores do
-    not change with it. `head_dim` 0 leaves x as it is."""
+    """Channels of heads along `dim`, i and i + D/2 of each side by side, as `rotate` takes them; with 0, x."""
     if not head_dim:
         return x
     pairs = x.unflatten(dim, (x.shape[dim] // head_dim, 2, head_dim // 2))
@@ -85,8 +83,7 @@ def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
 
 
 def rotate(x: Tensor, turn: Tensor, heads: int) -> Tensor:
-    """Rotary position embedding, in place, of the first `heads` of x (n, *, D), channels interleaved, by the complex
-    numbers `turn` (n, D/2) of modulus 1."""
+    """Rotary embedding, in place, of the first `heads` of x (n, *, D), channels interleaved, by `turn` (n, D/2)."""
     pairs, turn = x[:, :heads].unflatten(-1, (-1, 2)), turn[:, None]
     if x.dtype == turn.real.dtype:
         torch.view_as_complex(pairs).mul_(turn)
@@ -180,8 +177,7 @@ def _swiglu(gate_up: Tensor) -> Tensor:
 
 @cache
 def compiled() -> Kernels:
-    """The same by torch.compile, for any number of rows: compiled at the first pass, and kept on disk by torch. Raises
-    UserError where there is nothing to compile with."""
+    """The same by torch.compile, at the first pass. Raises UserError where there is nothing to compile with."""
     if (missing := missing_compiler()) is not None:
         raise UserError(f"actor.use_torch_compile is true, which needs {missing}, or use false.")
     # Policies, critics and their passes with and without gradients each have a variant, and torch stops at eight.

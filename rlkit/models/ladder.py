@@ -14,8 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from rlkit.compute import Shape
-from rlkit.errors import UserError, did_you_mean
-from rlkit.models.shapes import LADDER
+from rlkit.models.shapes import shape_of
 from rlkit.seeds import derive
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -45,11 +44,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 def ladder_config(name: str) -> Qwen2Config:
     """The Hugging Face config of a size. Raises UserError, which lists the sizes, for an unknown one."""
-    if name not in LADDER:
-        raise UserError(
-            f"model.path is {name!r}: no such ladder size.{did_you_mean(name, LADDER)} Sizes: {', '.join(LADDER)}."
-        )
-    shape, tokenizer = LADDER[name], cast(Any, byte_tokenizer())
+    shape, tokenizer = shape_of(name), cast(Any, byte_tokenizer())
     return Qwen2Config(
         vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.heads,
@@ -78,8 +73,7 @@ def build_ladder_model(name: str, seed: int) -> PreTrainedModel:
 
 
 def parameter_counts(model: Any) -> dict[str, int]:
-    """Total, non-embedding (N, biases and norms with it) and trainable parameters of a loaded model; tied weights
-    once."""
+    """Total, non-embedding (N, with biases and norms) and trainable parameters of a loaded model; tied ones once."""
     shape = Shape.of(model)
     return {
         "parameters_total": shape.parameters,

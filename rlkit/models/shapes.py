@@ -14,9 +14,7 @@ FEWEST_ROWS, NARROWEST = 64, 16
 VOCABULARY = 262  # bytes, specials and role names of the ladder's tokenizer
 LAUNCH_BOUND = 30_000_000  # parameters up to which a GPU takes longer to launch a pass than to compute it
 COMPILED_FROM = 400_000_000
-"""Parameters from which a GPU's passes are compiled by default: smaller models' wait for their launches, and SmolLM2's
-update took as long compiled on an H200 (0.36 and 0.34 s)."""
-
+"""Parameters from which a GPU's passes are compiled by default: SmolLM2's update took as long compiled on an H200."""
 
 SIZES = {  # layers, hidden, intermediate, heads
     "ladder-10k": (1, 32, 64, 1),
@@ -60,10 +58,7 @@ def published() -> dict[str, Shape]:
 
 def shape_of(path: str) -> Shape:
     """The shape of what `model.path` names: a ladder size, a folder, a published or packaged model, a cached hub id.
-
-    Raises:
-        UserError: nothing is known of it.
-    """
+    Raises UserError where nothing is known of it."""
     if path in LADDER and is_ladder(path):
         return LADDER[path]
     config = Path(path) / "config.json"

@@ -17,6 +17,7 @@ from torch import Tensor
 from rlkit.models.attention import HIDDEN_SCORE, scatter, slots_of
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import missing_compiler
+from rlkit.models.logprobs import logits_of
 from rlkit.models.shapes import row_bucket
 from rlkit.samplers.drawing import Settings, draw
 
@@ -44,8 +45,7 @@ class Sequences:
         return torch.zeros(shape, dtype=dtype, device=self.decoder.device)
 
     def begin(self, prefix: Prefix, index: Tensor, uniform: Tensor) -> None:
-        """Each sequence of prompts `index` (B,) on the row of its number, rows beyond them idle; `uniform` (B, T) are
-        random numbers, one per token."""
+        """Each sequence of prompts `index` (B,) on its row, other rows idle; `uniform` (B, T) are random numbers."""
         b, max_tokens = uniform.shape
         self.hidden[:b] = prefix.last[index]
         self.owner.fill_(self.nobody)
@@ -59,7 +59,8 @@ class Sequences:
         """(rows,) a token for each row from its state, written where it belongs. No wait, no new shape."""
         r = self.rows
         owner, running, at = self.owner[:r], self.running[:r], self.step.expand(r)
-        token, logprob = draw(self.decoder.head(self.hidden[:r]), self.uniform[owner, at], settings)
+        logits = logits_of(self.hidden[:r], self.decoder.head_weight)
+        token, logprob = draw(logits, self.uniform[owner, at], settings)
         to = torch.where(running, owner, self.nobody)
         self.tokens[to, at], self.logprobs[to, at] = token, logprob
         stopped = running & (token[:, None] == self.stops).any(-1)
@@ -175,9 +176,8 @@ class FixedCache(Sequences):
 
 
 class GrowingCache(Sequences):
-    """For the B sequences of one call. A group's prompt is kept once, and read once per step for the whole group:
-    sequences have places among P × G slots, G the largest group, so that a step's queries of a group meet their prompt
-    in one matrix product."""
+    """For the B sequences of one call, which have places among P × G slots, G the largest group: a step's queries of a
+    group meet their prompt, which is kept once, in one matrix product."""
 
     token: Tensor  # (A,) the last of each row
 

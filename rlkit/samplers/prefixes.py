@@ -28,9 +28,8 @@ def alike(lengths: np.ndarray, most: int, device: str) -> list[np.ndarray]:
 
 
 class PrefixCache:
-    """Keys and values of the last `keep` prompts (the oldest calls go first), found again by their ids: a prompt that
-    continues one of them is computed from there, to the rounding of differently shaped products. The decoder's weights
-    stay as they are while the cache is used."""
+    """Keys and values of the last `keep` prompts, found again by their ids: a prompt that continues one of them is
+    computed from there, to the rounding of differently shaped products, while the weights stay as they are."""
 
     def __init__(self, decoder: Decoder, keep: int) -> None:
         self.decoder, self.keep = decoder, keep
@@ -46,8 +45,7 @@ class PrefixCache:
         return prefix
 
     def _origins(self, keys: list[bytes]) -> np.ndarray:
-        """(P, 3): call and row of the longest kept prompt that each continues, and how many of its ids are known; never
-        all, since the last id's state is needed."""
+        """(P, 3): call and row of the longest kept prompt that each continues, and its known ids, all but the last."""
         kept = {key: (call, row) for call, (own, _) in enumerate(self.calls) for row, key in enumerate(own)}
         sizes, found = sorted({len(key) for key in kept}), np.zeros((len(keys), 3), np.int64)
         for i, key in enumerate(keys):

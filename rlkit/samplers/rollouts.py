@@ -79,8 +79,7 @@ def acts(task: Task) -> bool:
 
 
 def interrupt(rollouts: Sequence[Rollout], sampler: Sampler, limits: Limits, seed: int) -> None:
-    """Continue every cut answer by the tokens of `limits.phrase`, which are masked, and by what the policy then samples
-    in the rest of `limits.reserve`."""
+    """Continue cut answers by `limits.phrase`, masked, and what the policy samples in the rest of the reserve."""
     cut, phrase = [r for r in rollouts if r.finish_reason == "length"], np.array(limits.phrase, np.int64)
     answers = sampler.sample(
         [np.concatenate([r.prompt_ids, r.response_ids, phrase]) for r in cut], 1, seed=derive(seed, "interruption"),
@@ -108,8 +107,7 @@ def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.nda
 
 
 def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
-    """Set `reward` on every rollout that has none, by its tokens that the policy sampled or an interruption forced:
-    text printed by an environment is never graded."""
+    """Set missing rewards, by tokens that were sampled or forced: text of an environment is never graded."""
     new = [r for r in rollouts if r.reward is None and r.grading is None]
     texts = [r.response_ids[(r.mask if r.forced is None else r.mask + r.forced) > 0] for r in new]
     for rollout, outcome in zip(new, Grader(router, policy).begin([r.task for r in new], texts), strict=True):

@@ -23,8 +23,7 @@ PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activati
 
 
 class TorchSampler:
-    """Samples from a copy of a model's weights (see `sync`), at most `max_num_seqs` sequences together. `stop_ids` end
-    a response, belong to it and are scored."""
+    """Samples, `max_num_seqs` at a time, of a copy of a model's weights. `stop_ids` end a response and are scored."""
 
     def __init__(
         self, model: torch.nn.Module, stop_ids: Sequence[int], pad_id: int = 0, max_num_seqs: int = 4096,
@@ -133,8 +132,7 @@ class TorchSampler:
         return cache.tokens[:b, :limit], cache.logprobs[:b, :limit], cache.lengths[:b]
 
     def _cache(self, size: tuple[int, ...]) -> FixedCache | GrowingCache:
-        """A cache for at least so many prompts, their tokens, sequences and tokens of theirs. A larger fixed one
-        replaces a smaller one and its graphs."""
+        """A cache for so many prompts, their tokens, sequences and their tokens; a larger one replaces a smaller."""
         if not self.fixed:
             return GrowingCache(self.decoder, self.stops, *size[2:])
         held = self.caches[0].size if self.caches else (0, 0, 0, 0)
@@ -158,6 +156,5 @@ class TorchSampler:
         if len(parts) == 1:
             return parts[0]
         last, layers, lengths = zip(*parts, strict=True)
-        return Prefix(
-            torch.cat(last), [torch.cat(x, 1) for x in zip(*layers, strict=True)], torch.cat(lengths)
-        )
+        joined = [torch.cat(parts, 1) for parts in zip(*layers, strict=True)]
+        return Prefix(torch.cat(last), joined, torch.cat(lengths))

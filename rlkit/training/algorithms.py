@@ -70,15 +70,12 @@ def check(config: RunConfig) -> None:
             f"micro-batch, so splitting changes the gradient: leave it 0 or use {mini}."
         )
     if mode == "dro" and actor.policy_loss.dro_beta is None:
-        raise UserError(
-            "actor.policy_loss.loss_mode is 'dro': set actor.policy_loss.dro_beta (for example 0.1)."
-        )
+        raise UserError("actor.policy_loss.loss_mode is 'dro': set actor.policy_loss.dro_beta (such as 0.1).")
 
 
 def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
-    """Advantages and returns (B, T) of `batch.rewards`, by `algorithm.adv_estimator`, which gets the inputs that its
-    signature names; zero where the policy sampled nothing. verl's functions go through groups and tokens one by one,
-    hence on the CPU."""
+    """Advantages and returns (B, T) of `batch.rewards`, by `algorithm.adv_estimator`; zero where the policy sampled
+    nothing. verl's functions go through groups and tokens one by one, hence on the CPU."""
     from verl.trainer.config import AlgoConfig
 
     a, mask = config.algorithm, batch.mask.float()
@@ -110,8 +107,7 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
 def grpo(
     token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray, norm_adv_by_std_in_grpo: bool
 ) -> tuple[Tensor, Tensor]:
-    """verl's `grpo` to the last bit (its `grpo_vectorized` is not), groups of one size together: verl's loop over 512
-    sequences takes 13 ms."""
+    """verl's `grpo` to the last bit, groups of one size together: verl's loop over 512 sequences takes 13 ms."""
     scores, (_, group, sizes) = token_level_rewards.sum(-1), np.unique(index, False, True, True)
     order, starts = np.argsort(group, kind="stable"), np.cumsum(sizes) - sizes
     for size in np.unique(sizes):
@@ -198,8 +194,7 @@ def aggregate(actor: Actor, scale: dict[str, int], token_losses: Tensor, mask: T
 
 
 def verls_mode(actor: Actor) -> str:
-    """The loss_agg_mode that verl's functions are told. verl has no mean over prompts: token losses are multiplied by
-    `prompt_weights`, and summed."""
+    """The loss_agg_mode for verl, which has no mean over prompts: losses are summed, weighted by `prompt_weights`."""
     return "token-sum" if actor.loss_agg_mode == "prompt-mean-token-mean" else actor.loss_agg_mode
 
 
@@ -217,8 +212,7 @@ def kl(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 
 
 def value_loss(clip: float, scale: dict[str, int], **tensors: Tensor) -> Tensor:
-    """PPO's value loss, clipped around the old values, of (b, t) tensors under verl's names: vpreds, returns, values,
-    response_mask."""
+    """PPO's clipped value loss of (b, t) tensors under verl's names: vpreds, returns, values, response_mask."""
     return core().compute_value_loss(cliprange_value=clip, loss_agg_mode="token-mean", **tensors, **scale)[0]
 
 
@@ -233,11 +227,3 @@ def importance_weights(
     if correction.rollout_is == "sequence":
         ratio = (ratio * mask).sum(-1, keepdim=True).expand_as(ratio)
     return ratio.clamp(-20, 20).exp().clamp(max=correction.rollout_is_threshold)
-
-
-def kl_controller(config: RunConfig) -> Any:
-    """verl's controller of the KL penalty's coefficient: `value`, and `update(current_kl, n_steps)` in nats a token."""
-    c = config.algorithm.kl_ctrl
-    if c.type == "adaptive":
-        return core().AdaptiveKLController(c.kl_coef, c.target_kl, c.horizon)
-    return core().FixedKLController(c.kl_coef)

@@ -39,9 +39,7 @@ def batch_of(run: "TrainingRun", rollouts: list[Rollout], baselines: list[float]
     tokens = int(batch.mask.sum())
     if tokens > (c.algorithm.adv_estimator in WHITENING):
         return batch
-    run.warn(
-        f"Of the answers of this step, {tokens} tokens were left to train on; nothing was learnt from it."
-    )
+    run.warn(f"In this step {tokens} tokens were left to train on; nothing was learnt from it.")
     return None
 
 
@@ -70,8 +68,7 @@ def comparable(
 
 
 def unequal(rollouts: Sequence[Rollout], n: int, metric: str) -> list[bool]:
-    """Whether each group of `n` differs within itself in what was graded: in `metric` "acc" whether answers are right,
-    otherwise in their rewards."""
+    """Whether the graded answers of each group of `n` differ: with `metric` "acc" in being right, else in rewards."""
     name = "correct" if metric == "acc" else "value"  # both None where an answer was not graded
     values = [getattr(r.reward, name, None) for r in rollouts]
     return [len(set(values[i : i + n]) - {None}) > 1 for i in range(0, len(values), n)]

@@ -117,9 +117,7 @@ def _fork(run: "TrainingRun", folder: Path) -> None:
             "outputs/<study>/runs/<id>/checkpoints/."
         )
     if (step := int(folder.name.removeprefix("step_"))) >= steps:
-        raise UserError(
-            f"{key} a checkpoint of step {step}, and trainer.total_training_steps is {steps}: raise it."
-        )
+        raise UserError(f"{key} a checkpoint of step {step}: raise trainer.total_training_steps = {steps}.")
     try:
         _load(run, folder)
     except (RuntimeError, ValueError, KeyError, TypeError, FileNotFoundError) as error:

@@ -54,8 +54,7 @@ def check_window(config: RunConfig, model: Any) -> None:
 
 
 def phrase_of(config: RunConfig, tokenizer: Any) -> tuple[int, ...]:
-    """The tokens of `rollout.interruption.phrase`, none where answers are not interrupted. Raises UserError where they
-    leave no token for the answer."""
+    """The tokens of `rollout.interruption.phrase`, or none. Raises UserError where none is left for the answer."""
     cut = config.rollout.interruption
     ids = tokenizer.encode(cut.phrase, add_special_tokens=False) if cut.enable else []
     if cut.enable and len(ids) >= cut.reserve:

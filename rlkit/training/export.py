@@ -33,8 +33,7 @@ ENVIRONMENTS_FILE = "environments.json"  # beside a saved model: what it was tra
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """A policy with the environments that it was trained in, what its run recorded (empty for a plain folder), and its
-    adapter's folder where it has one."""
+    """A policy, the environments that it was trained in, what its run recorded, and its adapter's folder if any."""
 
     policy: Policy
     environments: dict[str, BaseEnvironment]
@@ -51,9 +50,7 @@ def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
     if ((folder.parent if best else folder) / "config.yaml").is_file():
         kept = folder if best else folder / "checkpoints"
         if (step := checkpoint.newest(kept, warnings.warn)) is None:
-            raise UserError(
-                f"{folder} has no whole checkpoint yet: let the run reach one (trainer.save_freq)."
-            )
+            raise UserError(f"{folder} has no whole checkpoint yet: go on until trainer.save_freq steps.")
         folder = checkpoint.folder_of(kept, step) / "model"
     run = next((f for f in folder.parents if (f / "config.yaml").is_file()), None)
     if run is not None and folder.name == "model" and folder.parent.name.startswith("step_"):

@@ -79,8 +79,7 @@ def text_batch(
     prompts: Sequence[np.ndarray], responses: Sequence[np.ndarray], pad_id: int, device: torch.device | str = "cpu",
     index: Sequence[int] | None = None,
 ) -> Batch:  # fmt: skip
-    """A Batch of given prompts and responses, all response tokens unmasked, without rewards; `index` is the prompt of
-    each response, by default its own."""
+    """A Batch of given prompts and responses, unmasked; `index` is the prompt of each response, by default its own."""
     (prompt_ids, prompt_mask), (response_ids, present) = (pad_right(x, pad_id) for x in (prompts, responses))
     of, mask = torch.tensor(range(len(responses)) if index is None else index), present.float().to(device)
     return Batch(

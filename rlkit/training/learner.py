@@ -34,8 +34,7 @@ class Learner:
         self, module: nn.Module, model: Any, config: RunConfig, section: Actor | Critic, ledger: Ledger, phase: str,
         kernels: Kernels = EAGER,
     ) -> None:  # fmt: skip
-        """`module` trains, which is the Hugging Face or peft `model`, or holds it beside a head; `section` of the
-        config has its learning rate and its epochs."""
+        """`module` trains: the `model` or what holds it beside a head; `section` has its optimizer and epochs."""
         self.decoder = Decoder(model, False, config.model.enable_gradient_checkpointing, kernels)
         self.shape, self.ledger, self.phase = Shape.of(model), ledger, phase
         actor, total = config.actor, config.trainer.total_training_steps * section.ppo_epochs
@@ -86,8 +85,7 @@ class Learner:
     ) -> list[Any]:  # fmt: skip
         """Form the gradient of a loss over `rows` (b,) of a batch, pass by pass, for the next `stepper.step`. `loss` is
         a pass's share of the loss (a scalar; shares add up), and what is returned of it. Rows that are not `needed`
-        have no gradient and are not computed; with `whole` there is one pass. Raises RunStopped where the GPU's memory
-        does not hold the smallest pass."""
+        are not computed; with `whole` there is one pass. Raises RunStopped where the smallest does not fit."""
         needed = rows if needed is None else needed
 
         def parts() -> Iterable[Rows]:
@@ -111,8 +109,7 @@ class Learner:
         self, parts: Callable[[], Iterable[Rows]], work: Callable[[Rows], T], flops: Callable[[Work], float],
         phase: str, batch: Batch, rows: Tensor, whole: bool = False,
     ) -> list[T]:  # fmt: skip
-        """What `work` returns of each of the `parts` of `rows`, counted as `phase`; where memory runs out all start
-        again, in halves."""
+        """What `work` returns of each of the `parts`, counted as `phase`; in halves where memory runs out."""
         while True:
             try:
                 results = [(flops(part.work()), work(part)) for part in parts()]
@@ -132,9 +129,7 @@ class Learner:
                     f"model.enable_gradient_checkpointing, use model.lora_rank, or lower {self.limit}."
                 )
             self.size, self.tokens = self.size // 2, self.tokens // 2  # at a size of 0 the tokens decide
-            warnings.warn(
-                "The GPU's memory does not hold a forward pass: going on with half of it.", stacklevel=2
-            )
+            warnings.warn("The GPU's memory holds no such pass: going on with half of it.", stacklevel=2)
 
 
 class SupervisedTrainer(Learner):
@@ -146,8 +141,7 @@ class SupervisedTrainer(Learner):
         self.stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
 
     def step(self, batch: Batch, weights: Tensor | None = None) -> float:
-        """An optimizer step on a batch; its loss before, in nats per token with a weight in `weights` (B, T; default
-        1)."""
+        """An optimizer step on a batch; its loss before, in nats per token with a weight in `weights` (B, T)."""
         weights = batch.mask if weights is None else weights
         total = float((weights > 0).sum())
 

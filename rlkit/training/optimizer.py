@@ -30,8 +30,7 @@ def schedule(config: Optimizer, step: int, total: int) -> float:
 class Stepper:
     """AdamW over a model's trainable parameters. A gradient that is not finite is dropped, as in verl. Those of float16
     passes would vanish below 6e-8: the loss is scaled up, and the scale halved after an overflow (arXiv 1710.03740).
-    `parameters` is N of the learning-rate rule, `total` the optimizer steps of the run; with `offload` a GPU's moments
-    are in the host's memory between steps."""
+    `parameters` is N of the learning-rate rule; `offload` keeps a GPU's moments on the host between steps."""
 
     def __init__(
         self, model: torch.nn.Module, config: Optimizer, parameters: float, total: int, dtype: str = "float32",
@@ -88,7 +87,7 @@ class Stepper:
 
     def state_dict(self) -> dict:
         state = {"optimizer": self.optimizer.state_dict(), "step_count": self.step_count}
-        return state | ({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {})
+        return state | {"scaler": self.scaler.state_dict()}  # empty but for float16
 
     def load_state_dict(self, state: dict) -> None:
         self.optimizer.load_state_dict(state["optimizer"])

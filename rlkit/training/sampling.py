@@ -110,11 +110,10 @@ def packed(rollout: Rollout) -> dict[str, Any]:
 
 def unpacked(state: dict[str, Any]) -> Rollout:
     """The rollout that `packed` was given."""
-    fields: dict[str, Any] = {
-        k: v.cpu().numpy() if isinstance(v, torch.Tensor) else v for k, v in state.items()
-    }
+    arrays = {k: v.cpu().numpy() for k, v in state.items() if isinstance(v, torch.Tensor)}
     task, reward = json.loads(state["task"]), state["reward"] and Reward(**json.loads(state["reward"]))
-    return Rollout(**fields | {"task": Task(**task | {"prompt": tuple(task["prompt"])}), "reward": reward})
+    parts = {"task": Task(**task | {"prompt": tuple(task["prompt"])}), "reward": reward}
+    return Rollout(**state | arrays | parts)
 
 
 def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
@@ -183,8 +182,7 @@ def _sampled(
 
 
 def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) -> list[float]:
-    """Set the reward of every rollout; the rewards of the greedy ones. Where a greedy response cannot be graded, its
-    group cannot be either."""
+    """Set all rewards; those of the greedy responses. Where one cannot be graded, its group cannot be either."""
     section, limit, n = run.config.reward, run.config.data.max_response_length, run.config.rollout.n
     with run.timed("reward"):
         grade([*rollouts, *greedy], run.router, run.policy)

@@ -13,9 +13,8 @@ from rlkit.results.provenance import git_state, versions
 
 
 class Tracker:
-    """The W&B run of a run, where `trainer.logger` names wandb: its id is the run's, its group and tags say where it
-    belongs. It never asks for anything: without a key or a network it is offline, in the run's folder, from where
-    `wandb sync` uploads it."""
+    """The W&B run of a run, where `trainer.logger` names wandb, with the same id. Without a key or a network it is
+    offline, in the run's folder, from where `wandb sync` uploads it."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self._run: Any = None

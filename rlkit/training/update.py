@@ -1,5 +1,4 @@
-"""What a run learns with: the policy in training, its reference, its critic, and the parts of a step's learning that
-`loop.learn` calls in order."""
+"""What a run learns with: policy, reference and critic, and the parts of a step that `loop.learn` calls in order."""
 
 import copy
 from collections import defaultdict
@@ -32,14 +31,11 @@ SHARES = {"actor/pg_loss", "actor/kl_loss"}  # of the mini-batch's losses
 def summary(
     told: Mapping[str, Any], passes: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Metrics of an update: those `told`, losses, means over tokens and over optimizer steps. All tensors are read at
-    once, so that a GPU is waited for once."""
+    """Metrics of an update: those `told`, losses, means over tokens and optimizer steps; a GPU is waited for once."""
     rows = [told, *passes, *steps]
     tensors = [value for row in rows for value in row.values() if isinstance(value, Tensor)]
     read = iter(torch.stack(tensors).tolist() if tensors else ())
-    known, *numbers = [
-        {k: next(read) if isinstance(v, Tensor) else float(v) for k, v in r.items()} for r in rows
-    ]
+    known, *numbers = [{k: next(read) if isinstance(v, Tensor) else v for k, v in r.items()} for r in rows]
     totals, weights = defaultdict[str, float](float), defaultdict[str, float](float)
     for each in numbers:
         tokens = each.pop("tokens", 1.0)  # an optimizer step counts once
@@ -51,10 +47,8 @@ def summary(
 
 
 class Critic(Learner):
-    """V(s) before each response token, from the state that the token is drawn from. Beside a LoRA policy it is an
-    adapter of its own over the tensors that the policy has frozen; beside one that trains whole, or with
-    critic.model.lora_rank 0, a float32 copy of the first weights. The head starts at zero: the first advantages are the
-    rewards."""
+    """V(s) before each response token, from the state that the token is drawn from, by a `critic_model` and a head
+    that starts at zero: the first advantages are the rewards."""
 
     def __init__(self, policy: Any, config: RunConfig, ledger: Ledger, kernels: Kernels = EAGER) -> None:
         rank = config.critic.model.lora_rank
@@ -111,7 +105,7 @@ class Learning:
     def __init__(self, config: RunConfig, policy: Policy, ledger: Ledger) -> None:
         model: Any = policy.model
         self.config, self.model, self.ledger = config, model, ledger
-        self.kl = algorithms.kl_controller(config)
+        self.kl = algorithms.core().get_kl_controller(config.algorithm.kl_ctrl)
         size, on_gpu = sum(p.numel() for p in model.parameters()), policy.device.type == "cuda"
         kernels = kernels_for(config, on_gpu, size)
         self.actor = Learner(model, model, config, config.actor, ledger, "update", kernels)
@@ -125,8 +119,7 @@ class Learning:
             self.actor.captured = CapturedPasses(self.actor.decoder, *self.settings)
 
     def old_logprobs(self, batch: Batch) -> Tensor | None:
-        """(B, T) log-probs of the policy that sampled; None where the update's own forward pass, the only one, has
-        them."""
+        """(B, T) log-probs of the policy that sampled; None where the update's only forward pass has them."""
         c = self.config
         several = c.actor.mini_batches(c.data.train_batch_size) > 1 or c.actor.ppo_epochs > 1
         asked = several or c.algorithm.use_kl_in_reward or c.algorithm.needs.sum_pi_squared
@@ -204,8 +197,7 @@ class Learning:
     def _loss(
         self, batch: Batch, part: Rows, scale: dict[str, int], weights: Tensor
     ) -> tuple[Tensor, dict[str, Any]]:
-        """A pass's share of the loss: policy gradient, entropy bonus and KL to the reference; and its numbers. Tokens
-        of a sequence count by `weights` (B, 1)."""
+        """A pass's share of the loss, in which tokens of a sequence count by `weights` (B, 1); and its numbers."""
         c, actor, weight = self.config, self.config.actor, weights[part.rows]
         mask, sampled = part.cut(batch.mask), part.cut(batch.sampler_logprobs)
         if part.counted is not None and self.actor.captured is not None:
