@@ -173,8 +173,7 @@ class Scores(torch.autograd.Function):
 
 
 class AttentionWeights(torch.autograd.Function):
-    """softmax(scores · scale + bias) over the last dimension, in at least float32 and kept as `scores`, which are
-    overwritten. `bias` (..., n, m) is added to every n rows of the scores."""
+    """softmax(scores · scale + bias) in at least float32, overwriting scores; bias (..., n, m) is of every n rows."""
 
     @staticmethod
     def forward(ctx, scores: Tensor, bias: Tensor, scale: float) -> Tensor:

@@ -62,10 +62,6 @@ class Product:
         arranged = [interleaved(p, h, dim) for p, h in zip(parts, self.head_dims, strict=True)]
         return torch.cat(arranged, dim) if len(arranged) > 1 else arranged[0]
 
-    def tensors(self) -> list[Tensor]:
-        """The fused weight and bias."""
-        return [self.weight] if self.bias is None else [self.weight, self.bias]
-
     def __call__(self, x: Tensor) -> Tensor:
         if self.modules:
             return self._side_by_side([m(x) for m in self.modules], -1)
@@ -103,8 +99,7 @@ def one_storage(weights: Sequence[Tensor]) -> Tensor:
 
 class AdaptedLinear(torch.autograd.Function):
     """x (N, in) · (weight + up · down)ᵀ + bias, for a frozen weight (out, in), down (r, in) and up (out, r). Where
-    there are more outputs than inputs, x · downᵀ stands beside x in one product with (weight up).
-    """
+    there are more outputs than inputs, x · downᵀ stands beside x in one product with (weight up)."""
 
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor) -> Tensor:
@@ -181,7 +176,8 @@ class Block:
     def tensors(self) -> list[Tensor]:
         """All weights, in a fixed order."""
         parts = [part for part in vars(self).values() if part is not None]
-        return [t for p in parts for t in (p.tensors() if isinstance(p, Product) else p[:1])]
+        tensors = ((p.weight, p.bias) if isinstance(p, Product) else p[:1] for p in parts)
+        return [t for t in chain.from_iterable(tensors) if t is not None]
 
 
 def norm_of(module: Any, frozen: bool, head_dim: int = 0) -> Norm:

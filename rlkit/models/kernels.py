@@ -31,13 +31,11 @@ class Kernels(NamedTuple):
     norm: Callable[[Norm, Tensor, torch.dtype], Tensor]
     """(norm, x (..., d), dtype of the result): RMSNorm with statistics in at least float32."""
     rotary: Callable[[Tensor, Tensor, int], Tensor]
-    """(qkv (N, H, D), turns (N, D/2), heads): rotary embedding of the first heads, whose channels are `interleaved`, by
-    complex numbers of modulus 1."""
+    """(qkv (N, H, D), complex turns (N, D/2), heads): rotary embedding of the first heads, channels `interleaved`."""
     swiglu: Callable[[Tensor], Tensor]
     """silu(gate) · up of side-by-side products (N, 2I) → (N, I)."""
     softmax: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-    """(logits (N, V) in float32, which may be overwritten, targets (N,)): log-probs (N,) of the targets, entropies (N,)
-    and probabilities (N, V)."""
+    """(float32 logits (N, V), which it may overwrite, targets (N,)): log-probs (N,), entropies (N,), p (N, V)."""
     others: Callable[[Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor]]
     """(logits, targets, dtype): log-probs and entropies likewise, the probabilities (N, V) in `dtype` given that it is
     another token than the target, and the probability (N,) of that."""
@@ -195,8 +193,7 @@ def compiled() -> Kernels:
 
 
 def _compiled(function: Callable[..., Any], rows: tuple[int, ...]) -> Callable[..., Any]:
-    """Compiled for any number of rows of the arguments at the places `rows`, and constant widths (three times as fast
-    on a GPU); rounded to 16 bits where eager kernels are."""
+    """Compiled for any number of rows of the arguments at `rows`, and constant widths: three times as fast on a GPU."""
     inner = torch.compile(function, dynamic=False, options={"emulate_precision_casts": True})
 
     def kernel(*arguments: Any) -> Any:

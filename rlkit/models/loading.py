@@ -125,9 +125,8 @@ def _tokenizer(path: str, found: dict[str, Any]) -> Tokenizer:
 
 @contextmanager
 def pretrained(path: str) -> Iterator[dict[str, Any]]:
-    """How the loaders of transformers find a packaged model, a folder or a hub id (one slash, no leading dot), as their
-    arguments; in the cache alone where the hub does not answer. Raises UserError about `model.path`: nothing can be
-    there, or what a loader within the block raises."""
+    """How the loaders of transformers find a packaged model, a folder or a hub id, as their arguments; in the cache
+    alone where the hub does not answer. Raises UserError for what a loader within the block raises, too."""
     is_packaged, folder = path in packaged.PACKAGED, Path(path)
     looks_local = path.startswith((".", "/", "~", "data/", "outputs/")) or path.count("/") != 1
     if looks_local and not is_packaged and not folder.is_dir():
@@ -209,8 +208,7 @@ def granted() -> int | None:
 
 
 def keep_to_share(asleep: int = 0) -> None:
-    """Let torch allocate no more of the GPU than this process was granted, and the `asleep` bytes that torch counts as
-    allocated and that are not on the card, of an engine that sleeps."""
+    """Let torch allocate what this process was granted, and the `asleep` bytes of an engine that are off the card."""
     share = granted()
     if share is not None and torch.cuda.is_available():
         total = torch.cuda.mem_get_info()[1]

@@ -22,15 +22,10 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return a.float() @ b.float()
 
 
-def rows_at_once(weight: Tensor) -> int:
-    """Tokens whose logits under `weight` (V, d) are held at once."""
-    return max(1, CHUNK // len(weight))
-
-
 @torch.no_grad()
 def squared_probabilities(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
     """(N,) the sum over the vocabulary of squared probabilities, for states (N, d)."""
-    parts = hidden.split(rows_at_once(weight))
+    parts = hidden.split(max(1, CHUNK // len(weight)))
     return torch.cat([logits_of(h, weight, temperature).softmax(-1).square().sum(-1) for h in parts])
 
 
@@ -47,8 +42,8 @@ class SelectedLogProbs(torch.autograd.Function):
         ctx, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0,
         kernels: Kernels = EAGER, entropy_gradient: bool = False,
     ):  # fmt: skip
-        rows = rows_at_once(weight)
-        whole, wanted = len(hidden) <= rows, any(ctx.needs_input_grad)
+        rows, wanted = max(1, CHUNK // len(weight)), any(ctx.needs_input_grad)
+        whole = len(hidden) <= rows
         selected, entropy, kept, of_entropy = [], [], [], []
         for h, t in zip(hidden.split(rows), targets.split(rows), strict=True):
             logits, rest = logits_of(h, weight, temperature), None  # (n, V)

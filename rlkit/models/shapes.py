@@ -85,15 +85,13 @@ def row_bucket(size: int) -> int:
 
 
 def width_bucket(size: int, finest: int = 0) -> int:
-    """`size` places rounded up to a quarter of a power of two, at least to `finest` (default NARROWEST): at most a
-    third more is read than is there."""
+    """`size` rounded up to a quarter of a power of two, at least to `finest` (NARROWEST): a third more at most."""
     step = max(finest or NARROWEST, (1 << (size - 1).bit_length()) // 4)
     return -(-size // step) * step
 
 
 def captures(config: RunConfig, on_gpu: bool, parameters: int) -> bool:
-    """Whether the update's passes are CUDA graphs: those of a model so small that launching a pass takes longer than
-    computing it, where nothing asks for passes of another kind."""
+    """Whether the update's passes are CUDA graphs: launching one of a small model takes longer than computing it."""
     m = config.model
     other = m.lora_dropout or m.enable_gradient_checkpointing or config.actor.ppo_micro_batch_size
     return on_gpu and parameters <= LAUNCH_BOUND and not other

@@ -1,9 +1,8 @@
 """Sequences while they are decoded, and the keys and values that they attend to: in buffers of fixed size, to which a
 CUDA graph can be bound, or in a cache that sequences leave when they stop.
 
-A small model's step is a hundred kernels of a few microseconds, which cost more to launch than to run; captured, they
-are one launch. Weights are refreshed in place, and rows come in powers of two. Without CUDA the cache grows; the fixed
-one works there too, which is how it is tested.
+Captured, the hundred kernels of a small model's step are one launch. Weights are refreshed in place, and rows come in
+powers of two. Without CUDA the cache grows; the fixed one works there too, which is how it is tested.
 """
 
 import warnings

@@ -42,11 +42,7 @@ def sample(
     router: Router | None = None,
 ) -> list[Rollout]:  # fmt: skip
     """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; a `router` begins
-    to grade other answers when they end, and `grade` waits for it.
-
-    Raises:
-        UserError: a prompt is longer than data.max_prompt_length.
-    """
+    to grade other answers when they end, and `grade` waits for it. Raises UserError where a prompt is too long."""
     episodes, asked = [t for t in tasks if acts(t)], [t for t in tasks if not acts(t)]
     played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
     prompts, grading = prompt_ids(asked, policy, prompt_limit), {}

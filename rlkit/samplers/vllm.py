@@ -77,8 +77,7 @@ class VllmSampler:
         self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
         top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
-        """As `rlkit.types.Sampler.sample`. Log-probs are vLLM's own, of the distribution drawn from; `on_finished` is
-        told a prompt's samples when all of them have ended."""
+        """See `rlkit.types.Sampler`. Log-probs are vLLM's own; `on_finished` is told of prompts whose samples ended."""
         self._wake(*MEMORY)
         parameters = self.vllm.SamplingParams(
             n=n, temperature=temperature, top_p=top_p, max_tokens=max_tokens, logprobs=0,
@@ -182,8 +181,7 @@ def memory_options(beside: int, sequence: int, rows: int, later: int = 0) -> dic
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """The global generators at `seed`, and afterwards where they were: torch's, of which vLLM draws for Qwen2, and
-    numpy's, of which its newer model runner (Llama, Qwen3) draws each request's seed."""
+    """The global generators at `seed`: torch's, of which vLLM draws for Qwen2, and numpy's, for Llama and Qwen3."""
     devices, numpys = [device] if device.type == "cuda" else [], np.random.get_state()
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)

@@ -166,8 +166,7 @@ def actor_config(actor: Actor, group_size: int) -> Any:
 
 
 def denominators(mask: Tensor, actor: Actor, max_response_length: int) -> dict[str, int]:
-    """What the losses of one optimizer step are divided by, counted over the mask (B, T) of its whole mini-batch, under
-    verl's names; loss_scale_factor is the constant of seq-mean-token-sum-norm."""
+    """What the losses of one optimizer step are divided by, under verl's names, from its mini-batch's mask (B, T)."""
     return {
         "dp_size": 1,
         "batch_num_tokens": max(1, int(mask.sum())),
@@ -199,8 +198,7 @@ def verls_mode(actor: Actor) -> str:
 
 
 def prompt_weights(mask: Tensor, prompt_index: Tensor) -> Tensor:
-    """(b, 1) weight of each token of a sequence in the mean over prompts of the mean over their tokens, from the mask
-    (b, T) of a mini-batch and the prompts (b,) of its sequences."""
+    """(b, 1) weight of a sequence's tokens in the mean over prompts of the mean over their tokens, by mask (b, T)."""
     prompts, index = torch.unique(prompt_index, return_inverse=True)
     tokens = mask.new_zeros(len(prompts)).index_add_(0, index, mask.sum(-1))
     return (1 / (tokens.clamp(min=1) * (tokens > 0).sum().clamp(min=1)))[index][:, None]

@@ -46,9 +46,8 @@ def batch_of(run: "TrainingRun", rollouts: list[Rollout], baselines: list[float]
 def comparable(
     rollouts: Sequence[Rollout], n: int, max_error_rate: float, step: int
 ) -> tuple[list[int], dict[str, float]]:
-    """Positions of the rollouts that train, and counts of those left out: a rollout whose grader failed (it is no
-    zero), and one that is left alone of a group of n > 1, which would get its raw reward as advantage. Raises
-    RunStopped where more than `max_error_rate` of the step could not be graded."""
+    """Positions of the rollouts that train, and counts of those left out: where the grader failed (it is no zero), or
+    one alone is left of a group. Raises RunStopped where more than `max_error_rate` could not be graded."""
     graded = [i for i, r in enumerate(rollouts) if r.reward is not None and r.reward.error is None]
     errors = [r.reward.error for r in rollouts if r.reward is not None and r.reward.error is not None]
     rate = 1 - len(graded) / len(rollouts)
@@ -88,9 +87,8 @@ def collate(
     cut: str = "end", baselines: Sequence[float] | None = None,
 ) -> Batch:  # fmt: skip
     """A padded Batch of graded rollouts; sequences of one group share the row of their prompt. The reward lies on the
-    last sampled token, or of each turn on its last one where turns were rewarded. Where `cut` (`algorithm.truncated`)
-    is "mask", those that a limit cut keep their reward, which their group is compared with, and count as not sampled;
-    `baselines` are the greedy responses' rewards of all groups."""
+    last sampled token, or of each turn on its last one. With `cut` (`algorithm.truncated`) "mask", cut answers count
+    as not sampled, and still in their group's mean; `baselines` are the rewards of all groups' greedy responses."""
     prompts = dict(reversed([(g, r.prompt_ids) for g, r in zip(groups, rollouts, strict=True)]))
     first = {group: place for place, group in enumerate(dict.fromkeys(groups))}
     batch = text_batch(

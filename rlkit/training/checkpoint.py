@@ -36,13 +36,12 @@ def folder_of(root: Path, step: int) -> Path:
     return root / f"step_{step:06d}"
 
 
-def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Path:
+def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> None:
     """Write a checkpoint through `write(folder)`, then drop those of later steps, which a run that went on from an
     earlier one has passed over, and all but the newest `keep`. A UserError where the folder cannot be written."""
-    final = folder_of(root, step)
     for leftover in root.glob(".step_*"):  # of processes that were killed: the run's lock keeps others out
         shutil.rmtree(leftover, ignore_errors=True)
-    with replacing(final) as building:
+    with replacing(folder_of(root, step)) as building:
         building.mkdir()
         write(building)
         files = [path for path in sorted(building.rglob("*")) if path.is_file()]
@@ -52,7 +51,6 @@ def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Pat
     own = [s for s in steps if s <= step]
     for old in (s for s in steps if s not in own[-keep:]):
         shutil.rmtree(folder_of(root, old), ignore_errors=True)
-    return final
 
 
 def newest(root: Path, warn: Callable[[str], None]) -> int | None:

@@ -19,8 +19,7 @@ CLIPPED = 0.3  # share of cut responses above which the policy learns from cut a
 
 
 def preflight(config: RunConfig) -> None:
-    """Make what can be made of a run without weights: its tasks, with their tokens for ladder models and folders, and
-    its reward function. Raises UserError where the run would end at its first step, or before."""
+    """Make what needs no weights: tasks and reward function. Raises UserError where the run would end at once."""
     if config.trainer.backend == "local":
         algorithms.check(config)
     for source in (*config.data.train, *(config.evaluation.sources or ()), *config.evaluation.suites):

@@ -65,8 +65,7 @@ def _open_run(run: Path, model: Path, device: str) -> SavedPolicy:
     config, facts = load(run / "config.yaml"), read_json(run / "run.json")
     step = int(model.parent.name.removeprefix("step_"))
     facts |= {"step": step, "max_turn_length": config.rollout.max_turn_length}
-    acted_in: list[BaseEnvironment] = [s.environment for s in config.data.train if s.kind == "environment"]
-    found = {e.kind_name: e for e in acted_in}
+    found = {s.environment.kind_name: s.environment for s in config.data.train if s.kind == "environment"}
     if not config.model.lora_rank:
         return SavedPolicy(load_policy(config.model, path=model, device=device), found, facts)
     started = warm_start(config, recorded=facts)

@@ -1,9 +1,8 @@
 """Log-probabilities of given tokens under a policy, by forward passes over some sequences and the prompts they share.
 
-A pass over a small model is a thousand kernels of a few microseconds, which take longer to launch than to run:
-`CapturedPasses` launches forward and backward as one CUDA graph each; without them a step of ladder-3m took 98 ms on an
-H200 instead of 69. A graph is bound to its shapes, so that prompts and responses are padded to a size that grows with
-what comes, and padding is computed like tokens (`Layout.full`).
+`CapturedPasses` launches forward and backward of a small model as one CUDA graph each: without them a step of ladder-3m
+took 98 ms on an H200 instead of 69. A graph is bound to its shapes, so that prompts and responses are padded to a size
+that grows with what comes, and padding is computed like tokens (`Layout.full`).
 """
 
 from collections.abc import Callable, Sequence
@@ -66,8 +65,7 @@ class Rows:
 def token_logprobs(
     decoder: Decoder, rows: Rows, temperature: float = 1.0, entropy_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies (b, t) of the response tokens at the sampling temperature; zero where there is none. The
-    entropy carries a gradient where `entropy_gradient` asks for it."""
+    """Log-probs and entropies (b, t) of response tokens; zero where there is none; `entropy_gradient`: of both."""
     states, targets = rows.states(decoder), rows.layout.targets(rows.response_ids)
     logprobs, entropy = SelectedLogProbs.apply(
         states, decoder.head_weight, targets, temperature, decoder.kernels, entropy_gradient
@@ -104,8 +102,7 @@ class PaddedPass(nn.Module):
 
 
 class CapturedPasses:
-    """The update's passes over one policy at the sampling temperature; one shape is captured at a time. With
-    `entropy_gradient`, a gradient flows through the entropies."""
+    """The update's passes over one policy at the sampling temperature; one shape is captured at a time."""
 
     def __init__(self, decoder: Decoder, temperature: float, entropy_gradient: bool = False) -> None:
         self.decoder, self.settings = decoder, (temperature, entropy_gradient)

@@ -133,8 +133,7 @@ class Learner:
 
 
 class SupervisedTrainer(Learner):
-    """Minimises the negative log-likelihood of given responses, per token and weighted, in
-    `trainer.total_training_steps` optimizer steps of a policy's trainable weights by `actor.optim`."""
+    """Minimises the weighted negative log-likelihood of given responses in `trainer.total_training_steps` steps."""
 
     def __init__(self, policy: Policy, config: RunConfig) -> None:
         super().__init__(policy.model, policy.model, config, config.actor, Ledger(), "sft")

@@ -4,6 +4,7 @@ import gc
 import math
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,7 +28,7 @@ from rlkit.registry import plugin_versions
 from rlkit.results.store import BEST, Run, RunStore
 from rlkit.rewards import Router, isolation, scorer_of
 from rlkit.samplers.choice import make_sampler
-from rlkit.samplers.rollouts import ENVIRONMENT, sample_row
+from rlkit.samplers.rollouts import acts, sample_row
 from rlkit.seeds import derive
 from rlkit.training import checkpoint
 from rlkit.training.batches import rollout_summary
@@ -49,7 +50,8 @@ class TrainingRun:
         self.step = 0  # begun
         self.stale = False  # the sampler's weights are older than the policy's
         self.evaluated: dict[int, dict[str, float]] = {}  # what early_stop and keep_best look at, by step
-        self.ledger, self.metrics, self._warned, self._before = Ledger(), {}, set(), None
+        self.ledger, self._warned, self._before = Ledger(), set[str](), None
+        self.metrics = defaultdict[str, float](float)  # of the step
         self.bar, self.held_out = tqdm(disable=True), held_out(config)
         self.stream = TaskStream(config, self.held_out)
         self.feed = Feed(config, self.stream)
@@ -150,7 +152,7 @@ class TrainingRun:
         taken = self.learning.optimizer_steps
         self._before = self.step, self.feed.copy(), self.ledger.state_dict(), self.learning.kl.value, taken
         self.step += 1
-        self.metrics = {}
+        self.metrics.clear()
         self._began = time.perf_counter()
 
     @contextmanager
@@ -159,13 +161,13 @@ class TrainingRun:
         start = time.perf_counter()
         yield
         seconds = time.perf_counter() - start
-        self.metrics[f"timing_s/{phase}"] = self.metrics.get(f"timing_s/{phase}", 0.0) + seconds
+        self.metrics[f"timing_s/{phase}"] += seconds
         self.ledger.time(phase, seconds)
 
     def report(self, rollouts: list[Rollout], learnt: bool) -> None:
         """The step's metrics of what was sampled, a few samples, and warnings."""
         n = self.config.rollout.n
-        if episodes := [r for r in rollouts if r.task.data_source.startswith(ENVIRONMENT)]:
+        if episodes := [r for r in rollouts if acts(r.task)]:
             self.metrics |= rollout_metrics(episodes)
         self.metrics |= rollout_summary(rollouts, n)
         if self.config.rollout.interruption.enable:

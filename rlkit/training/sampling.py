@@ -14,10 +14,10 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream
 from rlkit.data.mixture import MAX_REFUSED
 from rlkit.errors import RunStopped
-from rlkit.samplers.rollouts import grade, sample
+from rlkit.samplers.rollouts import acts, grade, sample
 from rlkit.seeds import derive
 from rlkit.training.batches import shortened, unequal
-from rlkit.types import ENVIRONMENT, Reward, Rollout, Task
+from rlkit.types import Reward, Rollout, Task
 
 if TYPE_CHECKING:
     from rlkit.training.run import TrainingRun
@@ -43,8 +43,7 @@ class Feed:
         self.ahead: list[Sampled] = []
 
     def tasks(self) -> list[Task]:
-        """The next `data.train_batch_size` tasks, those left out that are solved. Raises RunStopped where all are
-        solved, or more passes over the data are needed than `data.max_epochs`."""
+        """The next `data.train_batch_size` unsolved tasks. Raises RunStopped where none or no epoch is left."""
         chosen, refused, size = list[Task](), 0, self.data.train_batch_size
         while len(chosen) < size:
             step, place = divmod(self.drawn, size)
@@ -102,8 +101,8 @@ class Feed:
 def packed(rollout: Rollout) -> dict[str, Any]:
     """A rollout as tensors and JSON; an answer is graded again, whose grader may have failed."""
     state = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in vars(rollout).items()}
-    episode = rollout.task.data_source.startswith(ENVIRONMENT)
-    reward = json.dumps(asdict(rollout.reward), default=float) if episode and rollout.reward else None
+    episode = acts(rollout.task) and rollout.reward
+    reward = json.dumps(asdict(rollout.reward), default=float) if episode else None
     task = json.dumps(asdict(rollout.task), default=float)
     return state | {"task": task, "reward": reward, "grading": None}
 
@@ -117,9 +116,8 @@ def unpacked(state: dict[str, Any]) -> Rollout:
 
 
 def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
-    """Graded rollouts of a step's tasks, P·n group by group, and the greedy response's reward of every group where the
-    estimator asks for it. With `algorithm.filter_groups`, those of batch after batch until P groups differ. Raises
-    RunStopped where `max_num_gen_batches` were sampled and too few groups differ, or all problems are solved."""
+    """Graded rollouts of a step's tasks, group by group, and each group's greedy reward where the estimator asks for
+    it. With `algorithm.filter_groups` batch after batch until P groups differ. Raises RunStopped where too few do."""
     c, groups, size = run.config, run.config.algorithm.filter_groups, run.config.data.train_batch_size
     rollouts, every = list[Rollout](), c.async_training.trigger_parameter_sync_step
     while True:
@@ -176,8 +174,7 @@ def _sampled(
     ledger.sequences(shape, prompts, responses)
     ledger.turns += sum(r.turns for r in rollouts)
     ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
-    before = run.metrics.get("perf/total_num_tokens", 0)
-    run.metrics["perf/total_num_tokens"] = before + prompts + responses
+    run.metrics["perf/total_num_tokens"] += prompts + responses
     return rollouts
 
 

@@ -1,7 +1,4 @@
-"""Weights & Biases beside the run store, which stays the truth.
-
-A resumed run computes the steps after its checkpoint again, with the same bits: W&B drops those that it has.
-"""
+"""Weights & Biases beside the run store. Of steps that a resumed run computes again, W&B drops those that it has."""
 
 import os
 from collections.abc import Mapping

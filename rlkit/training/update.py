@@ -149,8 +149,7 @@ class Learning:
         return self.actor.padded(batch, squares, "old_log_prob")
 
     def rewards_less_kl(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Token rewards (B, T) less the KL penalty where `algorithm.use_kl_in_reward` asks for it, and its metrics; the
-        mean KL is verl's: over the tokens of each sequence first, then over sequences."""
+        """Token rewards (B, T) less the KL penalty, if any, and its metrics; the mean is over sequences, as in verl."""
         if not self.config.algorithm.use_kl_in_reward:
             return batch.rewards, {}
         assert batch.old_logprobs is not None and batch.ref_logprobs is not None
@@ -185,8 +184,7 @@ class Learning:
         return {"actor/grad_norm": norm, "actor/lr": rate} | self.actor.stepper.scale()
 
     def _needed(self, batch: Batch, rows: Tensor) -> Tensor:
-        """The rows whose loss can have a gradient: sequences of zero advantage have none, unless a KL or an
-        entropy term or the loss itself gives them one. Denominators still count all rows."""
+        """Rows whose loss can have a gradient: of zero advantage none, without other terms. Denominators count all."""
         actor = self.config.actor
         always = actor.use_kl_loss or actor.entropy_coeff or self.critic is not None
         if always or actor.policy_loss.loss_mode not in algorithms.ZERO_ADVANTAGE_IS_ZERO_GRADIENT:

@@ -46,8 +46,7 @@ def worked_answer(task: Task) -> str:
 
 
 def worked_batch(policy: Policy, tasks: Sequence[Task], limit: int = 0) -> Batch | None:
-    """Tasks with their worked answers, ended as the model ends its turns, without those of more than `limit` tokens of
-    prompt and answer (0 is no limit); None where none is left."""
+    """Tasks with their worked answers and an end of turn, of up to `limit` tokens (0: any); None where none is left."""
     prompts, end = policy.encode_all([task.prompt for task in tasks]), policy.tokenizer.eos_token_id
     answers = policy.tokenizer([worked_answer(task) for task in tasks], add_special_tokens=False).input_ids
     pairs = [(np.array(p), np.array([*a, end])) for p, a in zip(prompts, answers, strict=True)]
@@ -64,8 +63,7 @@ class WarmStarted(NamedTuple):
 
 
 def warm_started(config: RunConfig, store: RunStore, progress: bool) -> WarmStarted | None:
-    """A run's warm start, whose steps are told in run.json and on a bar while it is made. A run that goes on, or from
-    another one, has the one that its weights were trained over."""
+    """A run's warm start, told in run.json and on a bar; a run that goes on has the one that it was trained over."""
     recorded, parent = store.info, config.trainer.resume_from_path
     if not checkpoint_steps(store.checkpoints):
         recorded = read_json(Path(parent).parents[1] / "run.json") if parent else {}
