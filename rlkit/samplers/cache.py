@@ -73,10 +73,7 @@ def fastest_attention(device: torch.device) -> Callable[..., Tensor]:
     if device.type != "cuda":
         return decode_attention
     if (missing := missing_compiler()) is not None:
-        warnings.warn(
-            f"The torch sampler decodes slower and takes more memory here, which lacks {missing}.",
-            stacklevel=2,
-        )
+        warnings.warn(f"Decoding is slower and takes more memory here, which lacks {missing}.", stacklevel=2)
         return decode_attention
     from rlkit.samplers.decode_kernel import attend
 

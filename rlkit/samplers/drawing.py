@@ -1,7 +1,6 @@
 """Drawing tokens from logits by inverting the distribution at given random numbers."""
 
 import math
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -40,8 +39,8 @@ def draw(logits: Tensor, uniform: Tensor, settings: Settings) -> tuple[Tensor, T
 def _inverted(p: Tensor, uniform: Tensor) -> Tensor:
     """The tokens (A, 1) at which the running sum of p (A, V) comes above `uniform` (A, 1) of the whole: of a large
     vocabulary first the block of tokens, because a running sum takes several times as long as a sum."""
-    size = block_size(p.shape[-1])
-    if size == 1:
+    size = math.gcd(p.shape[-1], LARGEST_BLOCK)  # tokens that are summed together
+    if p.shape[-1] < LARGE or size < SMALLEST_BLOCK:
         sums = p.cumsum(-1)
         return _first_above(sums, uniform * sums[:, -1:])
     blocks = p.unflatten(-1, (-1, size))
@@ -59,13 +58,6 @@ def _first_above(sums: Tensor, point: Tensor) -> Tensor:
     """The places (A, 1) of the first of `sums` (A, n) above `point` (A, 1). A probability of zero adds nothing to the
     sum, so it is never its own; of probabilities that are no numbers, which `require_numbers` refuses, the last."""
     return torch.searchsorted(sums, point, right=True).clamp_(max=sums.shape[-1] - 1)
-
-
-@cache
-def block_size(vocab: int) -> int:
-    """Tokens that are summed together first: a power of two that divides a large vocabulary, else 1."""
-    size = math.gcd(vocab, LARGEST_BLOCK)
-    return size if vocab >= LARGE and size >= SMALLEST_BLOCK else 1
 
 
 def require_numbers(logprobs: np.ndarray) -> None:

@@ -67,9 +67,8 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies (b, t) of response tokens; zero where there is none; `entropy_gradient`: of both."""
     states, targets = rows.states(decoder), rows.layout.targets(rows.response_ids)
-    logprobs, entropy = SelectedLogProbs.apply(
-        states, decoder.head_weight, targets, temperature, decoder.kernels, entropy_gradient
-    )
+    settings = temperature, decoder.kernels, entropy_gradient
+    logprobs, entropy = SelectedLogProbs.apply(states, decoder.head_weight, targets, *settings)
     return rows.layout.padded(logprobs), rows.layout.padded(entropy)
 
 

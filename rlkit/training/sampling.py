@@ -59,9 +59,8 @@ class Feed:
                 self.drawn += 1
             if refused > 2 * len(self.rates) + MAX_REFUSED:
                 raise RunStopped(
-                    f"All problems have pass rates of at least data.drop_solved_above = "
-                    f"{self.data.drop_solved_above:g}: add harder ones, raise it, or lower "
-                    "trainer.total_training_steps."
+                    "All problems have pass rates of at least data.drop_solved_above = "
+                    f"{self.data.drop_solved_above:g}: add harder ones, raise it, or do fewer steps."
                 )
         return chosen
 
@@ -101,8 +100,8 @@ class Feed:
 def packed(rollout: Rollout) -> dict[str, Any]:
     """A rollout as tensors and JSON; an answer is graded again, whose grader may have failed."""
     state = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in vars(rollout).items()}
-    episode = acts(rollout.task) and rollout.reward
-    reward = json.dumps(asdict(rollout.reward), default=float) if episode else None
+    kept = rollout.reward if acts(rollout.task) else None
+    reward = kept and json.dumps(asdict(kept), default=float)
     task = json.dumps(asdict(rollout.task), default=float)
     return state | {"task": task, "reward": reward, "grading": None}
 
@@ -111,8 +110,8 @@ def unpacked(state: dict[str, Any]) -> Rollout:
     """The rollout that `packed` was given."""
     arrays = {k: v.cpu().numpy() for k, v in state.items() if isinstance(v, torch.Tensor)}
     task, reward = json.loads(state["task"]), state["reward"] and Reward(**json.loads(state["reward"]))
-    parts = {"task": Task(**task | {"prompt": tuple(task["prompt"])}), "reward": reward}
-    return Rollout(**state | arrays | parts)
+    task = Task(**task | {"prompt": tuple(task["prompt"])})
+    return Rollout(**{**state, **arrays, "task": task, "reward": reward})
 
 
 def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:

@@ -4,7 +4,6 @@
 train on the run's device, are deterministic on a CPU, go on where they were ended, and are cached by content.
 """
 
-import errno
 import json
 import math
 import time
@@ -22,7 +21,7 @@ from rlkit.config import Optimizer, RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import content_hashes
 from rlkit.errors import RunStopped, UserError
-from rlkit.files import replacing
+from rlkit.files import disk_errors, replacing
 from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import RunStore, read_json
@@ -102,15 +101,8 @@ def warm_start(
             "where the run was trained, or go on there."
         )
     if not made(folder):
-        try:
+        with disk_errors(CACHE):
             _make(config, folder, progress)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
-                raise
-            raise UserError(
-                f"The warm start of {config.model.path} is to be kept in {CACHE}, which cannot be written "
-                f"({error.strerror}): make the folder writable, or work in one that is."
-            ) from None
     return WarmStarted(folder, read_json(folder / FACTS))
 
 
@@ -191,7 +183,7 @@ def _make(config: RunConfig, folder: Path, progress: Progress | None) -> None:
 
 def _trained(
     config: RunConfig, progress: Progress | None, partial: Path, interrupt: Interrupt
-) -> tuple[Policy, dict[str, float]]:
+) -> tuple[Policy, dict[str, Any]]:
     """The trained policy, from the state in `partial` that an earlier call left, and the facts of what it took."""
     section, data, sft = config.model.warm_start, config.data, config.model.warm_start.kind == "sft"
     own = supervised(config, derive("warm start", section.seed))
@@ -218,8 +210,7 @@ def _trained(
         policy.model.eval()
         if not math.isfinite(loss):
             raise RunStopped(
-                f"The loss of the warm start is {loss} at step {step}: lower model.warm_start.lr, which is "
-                f"{section.lr:g}."
+                f"The loss is {loss} at step {step}: lower model.warm_start.lr = {section.lr:g}."
             )
         tokens += int(float(batch.mask.sum()) + batch.prompt_mask.sum())
         if progress and (step % LOOK_EVERY == 0 or step == section.steps):
@@ -231,10 +222,5 @@ def _trained(
                 torch.save({"steps": step, "tokens": tokens, "trainer": state}, building)
         if interrupt.requested:
             raise Interrupted("interrupted during the warm start")
-    threads = torch.get_num_threads()
-    return policy, {
-        "steps": section.steps,
-        "tokens": tokens,
-        "flops": trainer.ledger.flops["sft"],
-        "threads": threads,
-    }
+    facts = {"steps": section.steps, "tokens": tokens, "flops": trainer.ledger.flops["sft"]}
+    return policy, facts | {"threads": torch.get_num_threads()}
