@@ -16,7 +16,7 @@ from rlkit.samplers.cache import FixedCache
 from rlkit.samplers.drawing import Settings, draw, nucleus
 from rlkit.samplers.torch import TorchSampler
 
-SETTINGS = Settings(temperature=1.0, top_p=1.0, max_tokens=8)
+SETTINGS = Settings(temperature=1.0, top_p=1.0)
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
@@ -220,6 +220,6 @@ def test_sequences_that_end_early_are_told_once_while_others_are_decoded(monkeyp
         torch.arange(4).repeat_interleave(6),
     )
     uniform = torch.rand(24, 30, generator=torch.Generator().manual_seed(0))
-    tokens, _, lengths = sampler.draw(prefix, index, uniform, Settings(1.0, 1.0, 30), ended)
+    tokens, _, lengths = sampler.draw(prefix, index, uniform, Settings(1.0, 1.0), ended)
     assert told == {i: tokens[i, : lengths[i]].tolist() for i in told}
     assert len(told) > 12 and all(lengths[i] >= 27 for i in range(24) if i not in told)

@@ -477,7 +477,9 @@ def test_an_adapter_goes_on_over_the_warm_start_that_it_was_trained_over(tmp_pat
 def test_a_step_of_one_token_teaches_nothing_where_advantages_are_whitened(tmp_path, estimator):
     sizes = {"data__train_batch_size": 1, "rollout__n": 1, "data__max_response_length": 1}
     c = config(algorithm__adv_estimator=estimator, **sizes)
-    with pytest.warns(UserWarning, match="1 tokens were left to train on; nothing was learnt"):
+    with pytest.warns(
+        UserWarning, match="1 tokens of comparable answers were left to train on; nothing was learnt"
+    ):
         run = rlkit.train(c, root=tmp_path, progress=False)
     assert run.status == "finished" and "actor/grad_norm" not in metrics_of(run)[-1]
 

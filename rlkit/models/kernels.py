@@ -205,8 +205,7 @@ def _compiled(function: Callable[..., Any], rows: tuple[int, ...]) -> Callable[.
 
 
 def kernels_for(config: RunConfig, on_gpu: bool, parameters: int) -> Kernels:
-    """Those of a run's passes over a model of `parameters` weights. Raises UserError where `actor.use_torch_compile`
-    asks to compile and nothing can; unset, they are eager then."""
+    """A run's, over a model of `parameters` weights. Raises UserError where `actor.use_torch_compile` asks in vain."""
     possible = config.actor.use_torch_compile is not None or missing_compiler() is None
     return compiled() if compiles(config, on_gpu, parameters) and possible else EAGER
 

@@ -2,7 +2,6 @@
 
 The nominal size is the number of non-embedding parameters (within 11 %), the N of Kaplan et al. (arXiv 2001.08361).
 Embeddings are tied. Head sizes are 32 or more, as vLLM's attention kernels need. rlkit.models.shapes has the sizes.
-
 The tokenizer has 256 bytes and no merges, so that every text has one encoding and a newline is one token, three ChatML
 specials, and the role names, by which the frame of a one-turn prompt costs 8 tokens instead of 26.
 """

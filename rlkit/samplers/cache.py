@@ -137,7 +137,7 @@ class FixedCache(Sequences):
 
     def advance(self, settings: Settings) -> None:
         """`_advance`: done as it is the first time, captured the second, replayed from then on."""
-        key = self.rows, settings.temperature, settings.top_p
+        key = self.rows, settings
         if not self.capture or key not in self.graphs:
             self.graphs[key] = None
             return self._advance(settings)

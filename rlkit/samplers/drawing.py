@@ -19,7 +19,6 @@ class Settings(NamedTuple):
 
     temperature: float
     top_p: float
-    max_tokens: int
 
 
 def draw(logits: Tensor, uniform: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:

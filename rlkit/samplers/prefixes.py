@@ -68,8 +68,7 @@ class PrefixCache:
         last = start[:, None] + torch.arange(n, device=device)  # (P, n) the last place that a new token sees
         seen = torch.arange(width, device=device) <= last[..., None]
         seen = seen[:, None].repeat(1, 1, heads // kv, 1)  # (P, 1, g·n, W)
-        # (N,) new tokens.
-        (rows, _), cells, places = (new.nonzero().T, new.flatten().nonzero()[:, 0], last[new])
+        (rows, _), cells, places = new.nonzero().T, new.flatten().nonzero()[:, 0], last[new]  # (N,) new ones
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
             layers[layer][:, rows, :, places] = qkv[:, heads:].unflatten(1, (2, kv))

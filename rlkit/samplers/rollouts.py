@@ -14,20 +14,16 @@ from rlkit.rewards import Router
 from rlkit.seeds import derive
 from rlkit.types import ENVIRONMENT, Finished, Reward, Rollout, Sampler, Task
 
-Grading = Callable[[], tuple[Reward, float]]
-"""Waits for the reward of an answer, and the seconds that it took."""
-
 
 class Grader:
-    """Sends answers to the router as they come. Equal answers to a task are graded once, unless by a function of the
-    user's own, which may ask a judge that does not say the same twice."""
+    """Sends answers to the router as they come; equal ones once, unless a function of the user's own grades them."""
 
     def __init__(self, router: Router, policy: Policy) -> None:
-        self.router, self.policy, self.begun = router, policy, dict[Any, Grading]()
+        self.router, self.policy, self.begun = router, policy, dict[Any, Callable[[], tuple[Reward, float]]]()
         self.once = router.config.custom_reward_function is None
 
-    def begin(self, tasks: Sequence[Task], responses: Sequence[np.ndarray]) -> list[Grading]:
-        """Begin to grade responses (token ids), one to each task."""
+    def begin(self, tasks: Sequence[Task], responses: Sequence[np.ndarray]) -> list[Callable[[], Any]]:
+        """Begin to grade responses (token ids), one to each task; what waits for reward and seconds of each."""
         answers = list(zip(tasks, self.policy.decode_all(responses), strict=True))
         keys = [(id(task), text) if self.once else object() for task, text in answers]
         new = {key: a for key, a in zip(keys, answers, strict=True) if key not in self.begun}

@@ -59,7 +59,7 @@ class TorchSampler:
         """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1. On a GPU
         `on_finished` is told of what has ended before the last few steps; elsewhere of nothing."""
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
-        settings, told = Settings(temperature, top_p, max_tokens), on_finished if self.fixed else None
+        settings, told = Settings(temperature, top_p), on_finished if self.fixed else None
         samples: dict[int, Sample] = {}  # by place: i·n + j for sample j of prompt i
         while True:
             try:

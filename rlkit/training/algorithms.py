@@ -217,8 +217,7 @@ def value_loss(clip: float, scale: dict[str, int], **tensors: Tensor) -> Tensor:
 def importance_weights(
     old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Tensor, correction: RolloutCorrection
 ) -> Tensor | None:
-    """Truncated importance weights (B, T), min(π_trainer / π_sampler, threshold): of each token, or of the whole
-    sequence on all its tokens, as in verl. None where no correction is asked for."""
+    """Truncated importance weights (B, T), min(π_trainer / π_sampler, threshold), by token or sequence; or None."""
     if correction.rollout_is is None:
         return None
     ratio = old_logprobs - sampler_logprobs

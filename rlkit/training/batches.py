@@ -29,17 +29,14 @@ def batch_of(run: "TrainingRun", rollouts: list[Rollout], baselines: list[float]
     if groups.enable:
         differing = [g for g, differs in enumerate(unequal(rollouts, n, groups.metric)) if differs]
         kept = [i for i in kept if i // n in differing[: c.data.train_batch_size]]
-    if not kept:
-        run.warn("No group of this step could be compared; nothing was learnt from it.")
-        return None
     batch = collate(
         [rollouts[i] for i in kept], [i // n for i in kept], run.policy.pad_id, run.device,
         cut=c.algorithm.truncated, baselines=baselines or None,
-    )  # fmt: skip
-    tokens = int(batch.mask.sum())
-    if tokens > (c.algorithm.adv_estimator in WHITENING):
+    ) if kept else None  # fmt: skip
+    tokens = int(batch.mask.sum()) if batch else 0
+    if batch and tokens > (c.algorithm.adv_estimator in WHITENING):
         return batch
-    run.warn(f"In this step {tokens} tokens were left to train on; nothing was learnt from it.")
+    run.warn(f"{tokens} tokens of comparable answers were left to train on; nothing was learnt from them.")
     return None
 
 

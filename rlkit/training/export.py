@@ -42,9 +42,8 @@ class SavedPolicy:
 
 
 def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
-    """The policy of a run's folder (its newest whole checkpoint), of its `best` folder (`trainer.keep_best`), of a
-    checkpoint's model folder, or of another folder, a ladder size or a packaged model. Raises UserError for a run
-    without a whole checkpoint, and where nothing can be loaded."""
+    """The policy of a run's folder (its newest whole checkpoint), its `best` folder, a checkpoint's model folder, or
+    another folder, a ladder size or a packaged model. Raises UserError where nothing can be loaded."""
     folder = Path(path)
     best = folder.name == BEST
     if ((folder.parent if best else folder) / "config.yaml").is_file():
@@ -55,9 +54,8 @@ def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
     run = next((f for f in folder.parents if (f / "config.yaml").is_file()), None)
     if run is not None and folder.name == "model" and folder.parent.name.startswith("step_"):
         return _open_run(run, folder, device)
-    section = Model.model_validate({"path": str(path)})
     kinds = {name: environments.parse(c) for name, c in read_json(folder / ENVIRONMENTS_FILE).items()}
-    return SavedPolicy(load_policy(section, device=device), kinds)
+    return SavedPolicy(load_policy(Model(path=str(path)), device=device), kinds)
 
 
 def _open_run(run: Path, model: Path, device: str) -> SavedPolicy:
@@ -87,8 +85,7 @@ def evaluate(
         temperature: 0 is greedy; then n must be 1.
         max_tokens: longest response, or longest episode for environment tasks.
         pass_at: the k of pass@k; none above n.
-        apply_chat_template_kwargs: variables of the chat template, such as {"enable_thinking": False}; those that a
-            run was trained with are part of its saved template.
+        apply_chat_template_kwargs: variables of the chat template beside a run's own, as {"enable_thinking": False}.
 
     Raises:
         UserError: no tasks, k above n, a name that no variable can have, a model that cannot be loaded.

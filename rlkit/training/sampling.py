@@ -22,9 +22,9 @@ from rlkit.types import Reward, Rollout, Task
 if TYPE_CHECKING:
     from rlkit.training.run import TrainingRun
 
-
-Sampled = tuple[list[Rollout], list[Rollout]]
-"""The rollouts of a batch of tasks, group by group, and the greedy one of each task where a baseline needs it."""
+Sampled = tuple[
+    list[Rollout], list[Rollout]
+]  # of a batch of tasks, group by group; and greedy ones for baselines
 
 
 class Feed:

@@ -201,17 +201,14 @@ def _trained(
         batch = worked_batch(policy, stream.batch(step), limit)
         if batch is None:
             raise UserError(
-                f"No worked answer of step {step} of the warm start fits data.max_prompt_length + "
-                f"data.max_response_length = {limit} tokens: raise them."
+                f"No answer of step {step} fits data.max_prompt_length + max_response_length = {limit}: raise them."
             )
         torch.manual_seed(derive("sft", section.seed, step))  # an adapter's dropout
         policy.model.train(model.lora_rank > 0 and model.lora_dropout > 0)
         loss = trainer.step(batch)
         policy.model.eval()
         if not math.isfinite(loss):
-            raise RunStopped(
-                f"The loss is {loss} at step {step}: lower model.warm_start.lr = {section.lr:g}."
-            )
+            raise RunStopped(f"Step {step} has loss {loss}: lower model.warm_start.lr = {section.lr:g}.")
         tokens += int(float(batch.mask.sum()) + batch.prompt_mask.sum())
         if progress and (step % LOOK_EVERY == 0 or step == section.steps):
             progress(step, section.steps, loss)
