@@ -22,9 +22,7 @@ from rlkit.types import Reward, Rollout, Task
 if TYPE_CHECKING:
     from rlkit.training.run import TrainingRun
 
-Sampled = tuple[
-    list[Rollout], list[Rollout]
-]  # of a batch of tasks, group by group; and greedy ones for baselines
+Sampled = tuple[list[Rollout], list[Rollout]]  # group by group, and greedy ones for baselines
 
 
 class Feed:
