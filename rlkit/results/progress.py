@@ -9,13 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import psutil
 
 from rlkit.errors import UserError
 from rlkit.results.store import parse_lines, read_config, read_json
-
-if TYPE_CHECKING:
-    import psutil
 
 LOG = "run.log"
 START = "[rlkit] started:"  # begins the log of each attempt
@@ -115,10 +114,8 @@ def verl_step(root: Path) -> int:
     return 0
 
 
-def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":
+def process_of(info: Mapping[str, Any]) -> psutil.Process | None:
     """The process of this machine that has the run open, from what run.json says of it; none that began later."""
-    import psutil
-
     owner = info.get("process") or {}
     if owner.get("host") != socket.gethostname():
         return None
@@ -130,10 +127,8 @@ def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":
     return None
 
 
-def is_alive(process: "psutil.Process") -> bool:
+def is_alive(process: psutil.Process) -> bool:
     """Whether a process still runs. psutil's wait raises OSError for one that is just ending (its issue 2715)."""
-    import psutil
-
     with suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False

@@ -10,6 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 _PACKAGES = ("rlkit", "torch", "transformers", "verl", "peft", "vllm", "ray", "numpy", "pandas", "scipy")
 
 
@@ -35,8 +37,6 @@ def git_state() -> dict[str, Any]:
 @functools.cache
 def hardware() -> dict[str, Any]:
     """Processor, usable cores, memory (bytes) and GPUs. Asks nvidia-smi, so torch is not imported."""
-    import psutil
-
     gpus = output_of("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or ""
     info = Path("/proc/cpuinfo")
     cpu = re.search(r"^model name\s*:\s*(.+)", info.read_text() if info.exists() else "", re.MULTILINE)

@@ -7,23 +7,26 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 
 from rlkit.errors import UserError
 from rlkit.results.labels import labels
 from rlkit.results.store import read_config, read_json, read_jsonl
 from rlkit.seeds import content_hash
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 KEPT = (
     "study", "seed", "model.path", "data.train_batch_size", "data.train_max_samples", "data.sft_ratio", "rollout.n",
 )  # fmt: skip
 """Keys of the config that `read` gives even where all runs have one value; figures and measures look for them."""
+# Texts as pandas has them by default, but rows with the same text hold one copy: 8 bytes a row.
+_TEXT = pd.StringDtype("python", na_value=np.nan)
 
 
-def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
+def read(path: str | Path, metrics: str | None = None) -> pd.DataFrame:
     """Every logged number of a run, a study or a whole outputs folder (outputs/<study>/runs/<run>, outputs/<study> or
     outputs), one a row; only metrics that match a pattern such as "eval/*" where one is given.
 
@@ -37,13 +40,13 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     return _joined(tables, _described(folders, KEPT, differing=True))
 
 
-def read_configs(path: str | Path) -> "pd.DataFrame":
+def read_configs(path: str | Path) -> pd.DataFrame:
     """One row a run of a run, a study or an outputs folder, its id the index: the facts of `run_facts` and its whole
     config under dotted keys ("seed", "model.path", "actor.optim.lr" …; lists of values as JSON text)."""
     return _described(run_folders(path)).set_index("run")
 
 
-def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
+def read_evals(path: str | Path, suite: str | None = None) -> pd.DataFrame:
     """Every sample of the held-out tasks, or of one of `evaluation.suites`, of a run, a study or an outputs folder.
 
     Returns the columns of evals.parquet (step, task_id, data_source, sample, correct, value, error, tokens,
@@ -137,9 +140,7 @@ def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | None":
-    import pandas as pd
-
+def _read_run(folder: Path, wanted: Callable[[str], bool]) -> pd.DataFrame | None:
     numbers: dict[tuple[int, str], float | None] = {}
     for row in read_jsonl(folder / "metrics.jsonl"):
         for name, value in row.items():
@@ -147,13 +148,10 @@ def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | No
                 numbers[row["step"], name] = value
     if not numbers:
         return None
-    steps, names = zip(*numbers, strict=True)
-    sources, metrics = zip(*map(_split, names), strict=True)
-    values = pd.Series(list(numbers.values()), dtype=object).astype(float)
-    texts = {"run": [folder.name] * len(names), "data_source": sources, "metric": metrics}
-    table = pd.DataFrame({name: pd.array(column, _shared()) for name, column in texts.items()})
-    table.insert(1, "step", steps)
-    return table.assign(value=values)
+    texts = [(folder.name, *_split(name)) for _, name in numbers]
+    table = pd.DataFrame(texts, columns=["run", "data_source", "metric"], dtype=_TEXT)
+    table.insert(1, "step", [step for step, _ in numbers])
+    return table.assign(value=pd.Series(list(numbers.values()), dtype=object).astype(float))
 
 
 @cache
@@ -164,17 +162,8 @@ def _split(name: str) -> tuple[str, str]:
     return (match[2], match[1]) if match else ("all", name)
 
 
-def _shared() -> "pd.StringDtype":
-    """Texts as pandas has them by default, but rows with the same text hold one copy: 8 bytes a row."""
-    import pandas as pd
-
-    return pd.StringDtype("python", na_value=float("nan"))
-
-
-def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame | None":
+def _evals(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame | None:
     """evals.parquet, or some of its columns; None, with a warning, where it is damaged or lacks a needed column."""
-    import pandas as pd
-    import pyarrow.parquet as pq
 
     def load(path: Path) -> pd.DataFrame:
         known = pq.read_schema(path).names
@@ -188,11 +177,9 @@ def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame 
 
 def _described(
     folders: Sequence[Path], kept: Collection[str] | None = None, differing: bool = False
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """A row a run: the facts of `run_facts`, their texts as categories apart from names, and the keys of its config, or
     those that are `kept`, or (`differing`) not the same in all."""
-    import pandas as pd
-
     configs = [_whole(folder, read_config) or {} for folder in folders]
     flat = list(map(flatten, configs))
     known = dict.fromkeys(key for config in flat for key in config)
@@ -202,23 +189,16 @@ def _described(
     table = pd.DataFrame([facts | {key: config.get(key) for key in chosen} for facts, config in rows])
     names = {"run", "cell", "variant", *chosen}
     texts = [column for column in table if table[column].dtype == "str"]
-    return table.astype({column: _shared() if column in names else "category" for column in texts})
+    return table.astype({column: _TEXT if column in names else "category" for column in texts})
 
 
-def _joined(tables: "list[pd.DataFrame | None]", runs: "pd.DataFrame") -> "pd.DataFrame":
+def _joined(tables: list[pd.DataFrame | None], runs: pd.DataFrame) -> pd.DataFrame:
     """All rows of the tables, one a run or None, each with the columns of its run."""
-    import numpy as np
-    import pandas as pd
-
     sizes = [0 if table is None else len(table) for table in tables]
-    parts = [table for table in tables if table is not None]
-    if not parts:
-        return runs.iloc[:0].reindex(
-            columns=["run", "step", "data_source", "metric", "value", *runs.columns[1:]]
-        )
-    table = pd.concat(parts, ignore_index=True)
+    if all(table is None for table in tables):
+        return runs.iloc[:0].reindex(columns=["run", "step", "data_source", "metric", "value", *runs.columns[1:]])
+    table = pd.concat(tables, ignore_index=True)
     tables.clear()  # of a thousand runs they take a quarter of a gigabyte
-    parts.clear()
     own = runs[[column for column in runs if column not in table]]
     rows = own.take(np.repeat(np.arange(len(runs)), sizes))
     return pd.concat([table, rows.set_axis(table.index)], axis=1)

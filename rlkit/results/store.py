@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, SupportsFloat
 
+import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
@@ -130,8 +131,6 @@ class RunStore:
     def log_evals(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add one evaluation to evals.parquet, in place of one of the same step: a row a sample, with the columns
         task_id, data_source, sample, correct, value, error, tokens, finish_reason, response and any others."""
-        import pandas as pd
-
         path = self.folder / "evals.parquet"
         new = pd.DataFrame([{"step": step, **plain(row)} for row in rows]).astype(_EVAL_TYPES)
         if path.exists():
@@ -142,8 +141,6 @@ class RunStore:
 
     def truncate(self, step: int) -> None:
         """Drop everything logged after `step`: a resumed run logs those steps again, once."""
-        import pandas as pd
-
         for path in (self.folder / name for name in LOGS):
             if path.exists():
                 kept = [row for row in read_jsonl(path) if row["step"] <= step]
