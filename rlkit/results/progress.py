@@ -27,33 +27,23 @@ _CLOCKS = 60.0  # seconds that two clocks of one machine may differ
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run is.
-
-    Attributes:
-        status: waiting (nothing written), starting, running, finished, stopped (at a checkpoint), failed, or lost: its
-            process is gone, or on another machine silent for trainer.stall_timeout seconds.
-        step, total, reward: the last logged step, the last one to do, and the mean reward of the former.
-        before, now: held-out pass@1 at the first and the last evaluation.
-        seconds, pace, left: between the first and the last logged step; a step, as the last ones took; to the last one.
-        updated: when it last wrote anything, seconds since the epoch.
-        reason: why it failed or stopped by itself. phase: what is being prepared or started; empty once it samples.
-        ending: the last values of `ENDING`; runs of one seed that agree to the last bit were the same training.
-    """
+    """How far a run is. Status: waiting (nothing written), starting, running, finished, stopped (at a checkpoint),
+    failed, or lost: its process is gone, or on another machine silent for trainer.stall_timeout seconds."""
 
     status: str = "waiting"
-    step: int | None = None
-    total: int | None = None
-    reward: float | None = None
-    before: float | None = None
-    now: float | None = None
-    seconds: float = 0.0
-    pace: float | None = None
-    left: float | None = None
-    updated: float | None = None
+    step: int | None = None  # the last logged one
+    total: int | None = None  # the last one to do
+    reward: float | None = None  # mean of the last logged step
+    before: float | None = None  # held-out pass@1 at the first evaluation
+    now: float | None = None  # and at the last one
+    seconds: float = 0.0  # between the first and the last logged step
+    pace: float | None = None  # seconds of a step, as the last ones took
+    left: float | None = None  # seconds to the last step
+    updated: float | None = None  # when it last wrote anything, seconds since the epoch
     device: str = ""
-    reason: str = ""
-    phase: str = ""
-    ending: tuple[float, ...] = ()
+    reason: str = ""  # why it failed or stopped by itself
+    phase: str = ""  # what is being prepared or started; empty once it samples
+    ending: tuple[float, ...] = ()  # of `ENDING`; runs of one seed that agree in it were the same training
 
     @property
     def active(self) -> bool:

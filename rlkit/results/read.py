@@ -109,9 +109,9 @@ def _run_json(folder: Path, runs: Any) -> dict[str, Any]:
         place |= {"variant": name, "variant_place": list(in_order).index(name)}
     if factors := planned.get("factors"):
         place["factors"] = json.dumps(factors)
-    git = info["git"] if isinstance(info.get("git"), dict) else {}
-    git = {key: git[key] for key in ("commit", "dirty") if git.get(key)}
-    return {"run": folder.name, "status": "unknown", **single, **git, **place}
+    git = info["git"].items() if isinstance(info.get("git"), dict) else ()
+    made = {key: value for key, value in git if key in ("commit", "dirty") and value}
+    return {"run": folder.name, "status": "unknown", **single, **made, **place}
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -183,8 +183,8 @@ def _described(
     configs = [_whole(folder, read_config) or {} for folder in folders]
     flat = list(map(flatten, configs))
     known = dict.fromkeys(key for config in flat for key in config)
-    several = [key for key in known if differing and len({config.get(key) for config in flat}) > 1]
-    chosen = [key for key in known if kept is None or key in kept or key in several]
+    differ = {key for key in known if differing and len({config.get(key) for config in flat}) > 1}
+    chosen = [key for key in known if kept is None or key in differ.union(kept)]
     rows = zip(run_facts(folders, configs), flat, strict=True)
     table = pd.DataFrame([facts | {key: config.get(key) for key in chosen} for facts, config in rows])
     names = {"run", "cell", "variant", *chosen}
@@ -196,7 +196,7 @@ def _joined(tables: list[pd.DataFrame | None], runs: pd.DataFrame) -> pd.DataFra
     """All rows of the tables, one a run or None, each with the columns of its run."""
     sizes = [0 if table is None else len(table) for table in tables]
     if all(table is None for table in tables):
-        return runs.iloc[:0].reindex(columns=["run", "step", "data_source", "metric", "value", *runs.columns[1:]])
+        return runs.iloc[:0].assign(**dict.fromkeys(("step", "data_source", "metric", "value")))
     table = pd.concat(tables, ignore_index=True)
     tables.clear()  # of a thousand runs they take a quarter of a gigabyte
     own = runs[[column for column in runs if column not in table]]

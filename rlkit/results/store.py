@@ -58,6 +58,7 @@ class RunStore:
 
     def __init__(self, folder: Path, lock: FileLock) -> None:
         self.folder, self._lock, self.info = folder, lock, read_json(folder / "run.json")
+        self.checkpoints = folder / "checkpoints"
 
     @classmethod
     def open(cls, config: RunConfig, root: str | Path = "outputs") -> "RunStore":
@@ -94,11 +95,6 @@ class RunStore:
             id=config.id, study=config.study, seed=config.seed, status="running", process=process,
             attempts=attempts, git=git_state(), versions=versions(), hardware=hardware(),
         )  # fmt: skip
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder for checkpoints."""
-        return self.folder / "checkpoints"
 
     def update(self, **fields: Any) -> None:
         """Set top-level fields of run.json; numbers of numpy or torch become plain ones."""

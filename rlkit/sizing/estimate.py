@@ -3,9 +3,7 @@
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
 kernels at a launch each. The shares are chosen by runs on H200s, whose steps they meet to 15 % where the lengths of
 answers are known (tests/benchmarks/results/gpu_h200.json), and by runs of ladder models on a CPU. Answers are assumed
-to be as long as the worked ones (warm-started ladder models) or a third of the limit. Once a run has steps,
-`rlkit.results.progress` says what is left from them instead.
-"""
+to be as long as the worked ones (warm-started ladder models) or a third of the limit."""
 
 from statistics import fmean
 from typing import NamedTuple
@@ -94,8 +92,8 @@ def estimate(config: RunConfig, device: str = "here", lengths: tuple[int, ...] =
     loaded = plan.item * plan.shape.parameters / LOADED
     start = START + loaded + card.gpu * (COMPILING * plan.compiled + engine)
     evaluation = _rollout(plan, e.size * e.n) + _grading(config, e.size * e.n)
-    assumed = plan.prompt, plan.response, plan.longest
-    return Estimate(phases, steps, evaluation, evaluations, start, update, steps * update + sampled, assumed)
+    lengths, flops = (plan.prompt, plan.response, plan.longest), steps * update + sampled
+    return Estimate(phases, steps, evaluation, evaluations, start, update, flops, lengths)
 
 
 def estimate_warm_start(config: RunConfig, device: str = "here") -> tuple[float, float] | None:
@@ -119,14 +117,13 @@ def trained_on(config: RunConfig, device: str) -> str:
 def expected_lengths(config: RunConfig) -> tuple[int, int, int]:
     """Mean tokens of prompts and of answers of the run's first tasks, and of the longest answer of a batch."""
     limit, longest = config.data.max_prompt_length, config.data.max_response_length
-    ladder = is_ladder(config.model.path)
     try:
         tasks = _first_tasks(config)
     except UserError:  # told by the check before the first step
         return limit, longest, longest
     texts = ["".join(message["content"] for message in task.prompt) for task in tasks]
     prompt, answer = fmean(round(len(text) / LETTERS) + FRAME for text in texts), longest * MEAN_ANSWER
-    if ladder:  # its tokens are bytes
+    if is_ladder(config.model.path):  # its tokens are bytes
         marks = (5 * len(task.prompt) + 3 for task in tasks)  # of its chat template
         prompt = fmean(len(text.encode()) + frame for text, frame in zip(texts, marks, strict=True))
         worked = [str(task.extra_info.get("solution") or task.ground_truth) for task in tasks]
