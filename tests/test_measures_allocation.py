@@ -71,7 +71,7 @@ def test_a_problem_that_was_not_graded_in_one_run_is_left_out_there(planted):
 def test_a_best_value_at_the_edge_of_those_tried_is_said():
     fit = rollouts_law(*study(n=(8, 16, 32), prompts=(16,)), bootstrap=50)
     assert any("the least or largest tried" in text for text in fit.warnings)
-    with pytest.raises(UserError, match="The best of the rollout.n tried is 16 at every budget"):
+    with pytest.raises(UserError, match="The best rollout.n is 16 at every budget"):
         rollouts_law(*study(n=(16, 32, 64), prompts=(16,), exponent=0.1))
 
 

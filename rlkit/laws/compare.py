@@ -13,6 +13,7 @@ from rlkit.laws import table as tables
 from rlkit.laws.fitting import LawFit, fit
 from rlkit.laws.intervals import draw_values
 from rlkit.laws.law import Law, resolve
+from rlkit.laws.optimum import search
 from rlkit.laws.solver import to_space
 from rlkit.seeds import generator
 
@@ -40,12 +41,9 @@ def backtest(
     df: pd.DataFrame, law: str | Law, *, y: str, x: Any = None, holdout: Any = None, level: float = 0.95,
     **options: Any,
 ) -> Backtest:  # fmt: skip
-    """Fit without the held-out rows and predict them; rows that `exclude` leaves out are neither fitted nor predicted.
-
-    Args:
-        holdout: rules for the held-out rows; rows with a true `held_out` column are held out in any case.
-        options: those of `fit`, without group. A UserError where nothing is held out; otherwise as `fit`.
-    """
+    """Fit without the held-out rows, those that `holdout` chooses and those with a true `held_out` column, and predict
+    them; rows that `exclude` leaves out are neither fitted nor predicted. Options are those of `fit`, without group. A
+    UserError where nothing is held out; otherwise as `fit`."""
     if options.get("group") is not None:
         raise UserError("backtest takes one group at a time: select its rows first.")
     held = tables.frozen(df) | tables.choose(df, holdout, "holdout")[0]
@@ -58,8 +56,7 @@ def backtest(
     observed = tables.numbers(unread, y, "y")
     rows["prediction_error"] = error = rows["prediction"].to_numpy() - observed
     rows["inside"] = (observed >= rows["low"]) & (observed <= rows["high"])
-    with np.errstate(over="ignore"):
-        rmse = float(np.sqrt(np.mean(error**2)))
+    rmse = float(np.linalg.norm(error) / np.sqrt(len(error)))
     return Backtest(without, rows, rmse, float(error.mean()), float(rows["inside"].mean()), level)
 
 
@@ -67,19 +64,11 @@ def compare(
     df: pd.DataFrame, laws: Sequence[str | Law], *, y: str, x: Mapping[str, str] | str | None = None,
     holdout: Any = None, **options: Any,
 ) -> pd.DataFrame:  # fmt: skip
-    """Rank two laws or more by their error on rows that none of them saw. A UserError where every law failed, or as
-    `fit`.
-
-    Args:
-        x: column names for all the laws together; each takes those it has.
-        holdout: the tail, e.g. 'N > 1e9', beside the rows that a study held out.
-        options: those of `fit`; residuals are taken in ln y for every law unless log=False or y is not positive.
-
-    Returns:
-        A row a law, best first: law, tail_rmse, tail_bias, inside (share of tail rows in the 95 % prediction band),
-        aicc, aic, bic (comparable in one residual space), r2, lack_of_fit (p of the test of replicates), parameters, n,
-        warnings (their number), and failed, why a law could not be fitted.
-    """
+    """Rank two laws or more by their error on rows that none of them saw (`backtest`). A UserError where every law
+    failed, or as `fit`. x: column names for all the laws together; each takes those it has. options: those of `fit`;
+    residuals are taken in ln y for every law unless log=False or y is not positive. Returns a row a law, best first:
+    law, tail_rmse, tail_bias, inside (share of tail rows in the 95 % prediction band), aicc, aic, bic, r2, lack_of_fit
+    (p of the test of replicates), parameters, n, warnings (their number), and failed, why a law could not be fitted."""
     forms = {form.name: form for form in map(resolve, laws)}
     if len(forms) < 2:
         raise UserError(f"compare needs two laws or more, not {list(forms)}.")
@@ -103,9 +92,7 @@ def compare(
              "parameters": len(test.fit.law.free), "n": len(test.fit.table), "warnings": len(test.fit.warnings)}
         )  # fmt: skip
     if not rows:
-        told = "; ".join(f"{k}: {v}" for k, v in failed.items())
-        one = next(iter(failed.values())) if len(set(failed.values())) == 1 else ""
-        raise UserError(one or f"No law could be fitted: {told}")
+        raise UserError(" ".join(dict.fromkeys(failed.values())))
     rows += [{"law": name, "failed": why} for name, why in failed.items()]
     return pd.DataFrame(rows).sort_values("tail_rmse", ignore_index=True)
 
@@ -135,9 +122,9 @@ class Recovery:
 
 
 def recover(one: LawFit, replicates: int = 100, level: float = 0.95, seed: int = 0) -> Recovery:
-    """Simulate the fit's own design and state the coverage of its intervals, if the law is true: the truth is the fit;
-    each copy has new noise like its residuals (of clusters, with an offset each) and at most 200 resamples. A UserError
-    for fits of several groups, for a law that its own data reject, and where no copy could be fitted."""
+    """Simulate the fit's own design and state the coverage of its intervals, if the law is true: each copy has new
+    noise like its residuals (of clusters, with an offset each) and at most 200 resamples. A UserError for fits of
+    several groups, for a law that its own data reject, and where no copy could be fitted."""
     if isinstance(one, Mapping):
         raise UserError(f"recover takes one group at a time: give fit[{next(iter(one))!r}].")
     if (test := one.lack_of_fit) is not None and test.p < 0.05:
@@ -150,7 +137,7 @@ def recover(one: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
         rows = replace(one.table, y=to_space(value, one.space, "linear")[0])
         options = {"count": min(one.count, 200), "kind": one.kind, "seed": i}
         with suppress(UserError):
-            ends = LawFit.of(rows, one.law, one.loss, one.space, **options).interval(level)
+            ends = LawFit(**vars(search(rows, one.law, one.loss, one.space)), **options).interval(level)
             found.append([ends[p] for p in names])
     if not found:
         raise UserError(f"None of the {replicates} simulated copies of this design could be fitted.")

@@ -21,9 +21,8 @@ Band = Literal["confidence", "prediction"]
 
 @dataclass(frozen=True)
 class LawFit(Optimum):
-    """A fitted law: its optimum, its uncertainty and its predictions. It has so many resamples (`count`) of rows
-    ("case") or residuals (`kind`) from a seed, or resamples that were drawn elsewhere (`given`); `notes` are warnings,
-    too."""
+    """A fitted law: its optimum, its uncertainty and its predictions. It has `count` resamples of rows or residuals
+    (`kind`) from a seed, or resamples that were drawn elsewhere (`given`); `notes` are warnings, too."""
 
     count: int = 0
     kind: str = "residual"
@@ -37,11 +36,6 @@ class LawFit(Optimum):
     summary = report.summary
     to_json = report.to_json
     to_latex = report.to_latex
-
-    @classmethod
-    def of(cls, rows: table.Table, law: Law, loss: Loss, space: Space, **options: Any) -> "LawFit":
-        """The law fitted to a table; options are the fields above."""
-        return cls(**vars(search(rows, law, loss, space)), **options)
 
     @cached_property
     def resampled(self) -> Draws | None:
@@ -95,9 +89,8 @@ class LawFit(Optimum):
     def predict(self, df: Any, band: Band | None = None, level: float = 0.95, repeats: int = 1) -> Any:
         """Predictions for the rows of df (a table or a mapping), whose columns are named as those fitted: without a
         band a Series, with one a DataFrame of prediction, low and high. "confidence" is of the law itself, "prediction"
-        of the mean of `repeats` new measurements, with the weights in df's column of weights or the fit's median. A
-        UserError for a column that is missing or not finite."""
-        df = df if isinstance(df, pd.DataFrame) else pd.DataFrame(df)
+        of the mean of `repeats` new measurements, with the weights in df or the fit's median. Errors as `rlkit.fit`."""
+        df = pd.DataFrame(df)
         columns = {c: table.numbers(df, self.table.names[c], f"x[{c!r}]") for c in self.law.columns}
         problem, name = replace(self.problem, columns=columns), self.table.record["weights"]
         with np.errstate(all="ignore"):  # a degenerate law leaves the range of floats beyond its data
@@ -112,7 +105,7 @@ class LawFit(Optimum):
                 known = table.numbers(df, name, "weights") if name in df.columns else known
                 noise = self.sizes(center, np.broadcast_to(known, len(df)))
             if self.draws is None:
-                J = problem.jacobian(self.z[None])[1][0]
+                J = problem.jacobian(self.z[None])[0]
                 variance = np.einsum("pm,pq,qm->m", J, intervals.wald_covariance(self), J)
                 variance = variance + np.mean(e**2) * noise**2 / repeats
                 half = stats.t.ppf((1 + level) / 2, self.freedom) * np.sqrt(variance)
@@ -139,12 +132,12 @@ def fit(
     cluster: str | Sequence[str] | None = None, block: str | None = None, seed: int = 0,
     exclude: Any = None, holdout: Any = None,
 ) -> Any:  # fmt: skip
-    """Fit a law to the rows of a table.
+    """Fit a law to the rows of a table: a LawFit, or a dict of group to LawFit. A UserError names column and rows.
 
     Args:
         law: a name (see `rlkit.laws.laws`) or a Law.
         y: column of the measured quantity. x: the law's columns to the table's; a lone name for a one-column law.
-        group: column; a separate fit for each of its values, returned as a dict.
+        group: column; a separate fit for each of its values.
         loss: ls (the default), huber (the default where there is a delta), lad, or binomial (y a pass rate, weights
             the number of samples). The objective is the sum over rows, never the mean.
         delta: of huber, in units of the residual; 1e-3 where none is given.
@@ -153,13 +146,9 @@ def fit(
         bootstrap: number of resamples; by default 1,000, drawn when first needed, and with 0 intervals are profiles.
         resample: residuals ("residual", the default of ls and binomial) or rows ("case", that of robust losses).
         cluster: column(s); whole clusters are resampled (run, seed, prompt).
-        block: the column of time, where the rows of one run are correlated in time: noise is drawn as a first-order
-            autoregression estimated from the residuals.
+        block: the column of time, for rows of one run: noise is a first-order autoregression like the residuals.
         exclude, holdout: rules for rows that are not fitted (rlkit.laws.table). Rows with a true column `held_out` (a
             study's frozen cells) never are.
-
-    Returns:
-        A LawFit, or a dict of group to LawFit; a UserError is one sentence naming column and rows.
     """
     form, target = resolve(law), make_loss(loss, delta)
     if target.name == "binomial" and weights is None:
@@ -180,7 +169,7 @@ def fit(
 
     def one(part: pd.DataFrame, notes: Sequence[str] = ()) -> LawFit:
         rows = table.build(part, form, y, x, space, record, options)
-        made = LawFit.of(rows, form, target, space, **plan, notes=tuple(notes))
+        made = LawFit(**vars(search(rows, form, target, space)), **plan, notes=tuple(notes))
         if bootstrap:
             _ = made.resampled  # what is wrong with the resamples that were asked for is said now
         return made

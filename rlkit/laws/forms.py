@@ -71,11 +71,9 @@ def _worth(unique: np.ndarray, repeats: np.ndarray, R: np.ndarray) -> np.ndarray
     starts=dict.fromkeys(("A", "alpha", "B", "beta"), (1.0,)) | dict.fromkeys(("R_D", "R_N"), (2.0, 8.0, 30.0)),
 )  # fmt: skip
 def data_constrained(N, D, U, *, E, A, alpha, B, beta, R_D, R_N):
-    """L = E + A/N'^alpha + B/D'^beta; D' is the worth of D tokens seen, U of them unique, whose repeats decay by R_D;
-    N' that of N parameters, where those beyond what U can use decay by R_N (Muennighoff et al. 2023, arXiv 2305.16264,
-    eqs. 5-7)"""
-    # chinchilla's optimal N for U
-    usable = np.exp((np.log(alpha * A / (beta * B)) + beta * np.log(U)) / alpha)
+    """L = E + A/N'^alpha + B/D'^beta; D' is the worth of D tokens seen, U of them unique, repeats decaying by R_D; N'
+    that of N parameters, those beyond U's use decaying by R_N (Muennighoff et al. 2023, arXiv 2305.16264, eqs. 5-7)"""
+    usable = np.exp((np.log(alpha * A / (beta * B)) + beta * np.log(U)) / alpha)  # the optimal N for U
     base, unique = np.minimum(usable, N), np.minimum(D, U)
     size, data = _worth(base, N / base - 1, R_N), _worth(unique, D / unique - 1, R_D)
     return E + A * _power(size, -alpha) + B * _power(data, -beta)
@@ -103,14 +101,13 @@ def sigmoid(C, *, R0, A, C_mid, B):
     starts={"N0": along("N", 0.01, 30.0, 16)}, returns="log",
 )  # fmt: skip
 def tan(N, X, *, k_max, N0, e0, e1):
-    """ln L = -k(N)·ln X + E0(N), k = k_max·N/(N + N0) (Tan et al. 2025, arXiv 2509.25300); E0(N) = e0 + e1·ln N
-    here, so that a size without data can be predicted"""
+    """ln L = -k(N)·ln X + E0(N), k = k_max·N/(N + N0) (Tan et al. 2025, arXiv 2509.25300); E0(N) = e0 + e1·ln N here,
+    so that a size without data can be predicted"""
     return e0 + e1 * np.log(N) - k_max * N / (N + N0) * np.log(X)
 
 
 def tan_by_size(sizes: ArrayLike) -> Law:
-    """The law `tan` with an E0 of its own for each of the fitted `sizes` (two or more), named E0_1 … in their order; it
-    predicts no other."""
+    """The law `tan` with an E0 for each of the fitted `sizes` (two or more), E0_1 … in order; it predicts no other."""
     known = np.unique(np.asarray(sizes, dtype=float))
     if len(known) < 2:
         raise UserError(f"tan_by_size needs two sizes or more, not {len(known)}.")
@@ -121,9 +118,10 @@ def tan_by_size(sizes: ArrayLike) -> Law:
         level = sum(E0[name] * own for name, own in zip(names, of_size, strict=True))
         return np.where(of_size.any(axis=0), level - k_max * N / (N + N0) * np.log(X), np.nan)
 
-    made = replace(tan, name="tan_by_size", function=function, source=tan.source.partition(";")[0])
-    made = replace(made, parameters=("k_max", "N0", *names), linear=("k_max", *names))
-    return replace(made, bounds=dict.fromkeys(names, REAL))
+    return replace(
+        tan, name="tan_by_size", function=function, source=tan.source.partition(";")[0], linear=("k_max", *names),
+        parameters=("k_max", "N0", *names), bounds=dict.fromkeys(names, REAL),
+    )  # fmt: skip
 
 
 @law("coverage", starts={"a": (1.0,), "b": (0.3,)}, returns="loglog", space="loglog")

@@ -1,11 +1,10 @@
 """The uncertainty of an optimum: bootstrap resamples, Wald covariances and profile intervals.
 
 Rows (case) or whole clusters (run, seed, prompt; Field and Welsh 2007) are resampled as weights. The other resamples
-keep the design and draw noise: single residuals, or a first-order autoregression.
-
-The scale of robust profiles is estimated: an objective difference of s²·t²/2 with s² = sum(slope²)/(n - p)/
-mean(curvature) plays the part of the likelihood-ratio statistic (Huber and Ronchetti 2009, ch. 13). For least squares
-this is the F profile of lmfit's conf_interval.
+keep the design and draw noise: single residuals, or a first-order autoregression. The scale of robust profiles is
+estimated: an objective difference of s²·t²/2 with s² = sum(slope²)/(n - p)/mean(curvature) plays the part of the
+likelihood-ratio statistic (Huber and Ronchetti 2009, ch. 13). For least squares this is the F profile of lmfit's
+conf_interval.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +29,8 @@ WALK = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 200.0, np.inf)
 
 
 class Draws(NamedTuple):
-    """Parameters of the resamples (B, p), and how many more could not be fitted; of which kind they are, case, cluster,
-    residual or autoregressive, from so many independent `units` (of an autoregression, degrees of freedom), with the
-    errors' lag-1 autocorrelation `rho`."""
+    """Parameters of the resamples (B, p); how many more could not be fitted; their kind (case, cluster, residual or
+    autoregressive), independent `units` (an autoregression's degrees of freedom) and lag-1 autocorrelation `rho`."""
 
     values: np.ndarray
     lost: int
@@ -41,11 +39,10 @@ class Draws(NamedTuple):
     rho: float = 0.0
 
     def stretch(self, level: float, parameters: int) -> float:
-        """How much wider than the resamples' own spread an interval must be in a small sample: resampling m units
-        understates the variance by (m - 1)/m, or (n - p)/n for rows (drawn noise is inflated already), and the spread
-        is itself estimated, hence t quantiles."""
-        lost = {"case": parameters, "residual": parameters, "autoregressive": 0}
-        freedom = self.units - lost.get(self.kind, 1)
+        """How much wider than the resamples' own spread an interval must be: m units understate the variance by
+        (m - 1)/m, rows by (n - p)/n (drawn noise is inflated already), and an estimated spread has t quantiles."""
+        lost = {"cluster": 1, "autoregressive": 0}.get(self.kind, parameters)
+        freedom = self.units - lost
         if freedom < 1:
             return np.inf
         upper = (1 + level) / 2
@@ -54,12 +51,10 @@ class Draws(NamedTuple):
 
 
 class Autoregression:
-    """A first-order autoregression of a fit's errors, in units of `Optimum.sizes()`.
-
-    Residuals look less correlated than errors are, because the fit absorbs what varies slowly. With R(rho) the errors'
-    correlations and G = 1 - H the fit's projection, residuals have the covariance G·R·G: rho is where its lag-1
-    autocorrelation is the one seen, and the errors' variance is the residuals' sum of squares over tr(G·R).
-    """
+    """A first-order autoregression of a fit's errors, in units of `Optimum.sizes()`. Residuals look less correlated
+    than errors are, because the fit absorbs what varies slowly. With R(rho) the errors' correlations and G = 1 - H the
+    fit's projection, residuals have the covariance G·R·G: rho is where its lag-1 autocorrelation is the one seen, and
+    the errors' variance is the residuals' sum of squares over tr(G·R)."""
 
     GRID = np.linspace(0.0, 0.97, 25)
 
@@ -68,7 +63,7 @@ class Autoregression:
         assert found.table.order is not None
         self.order = found.table.order
         sizes = found.sizes()[self.order]
-        J = found.problem.jacobian(found.z[None])[1][0][found.law.estimated][:, self.order] / sizes
+        J = found.problem.jacobian(found.z[None])[0][found.law.estimated][:, self.order] / sizes
         unit = np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300))
         _, scale, basis = np.linalg.svd(unit, full_matrices=False)
         H = basis[scale > 1e-9]  # (q, n) orthonormal: the directions that the fit absorbs
@@ -87,15 +82,13 @@ class Autoregression:
             both = ((H[:, :-1].T @ inner) * H[:, 1:].T).sum()
             ratio[i] = (rho * (n - 1) - cross + both) / self.trace[i]
         rho = float(np.interp(seen, np.maximum.accumulate(ratio), self.GRID))
-        # a ratio of sums falls 2·rho/n short of that of their means
-        self.rho = min(rho * n / max(n - 2, 1), 0.97)
+        self.rho = min(rho * n / max(n - 2, 1), 0.97)  # a ratio of sums falls 2·rho/n short
         self.freedom = np.maximum((n - len(H)) * (1 - self.GRID**2) / (1 + self.GRID**2), 1.0)
         self.error = 1 / np.sqrt(max((n - len(H)) * (1 - self.rho**2), 1.0))  # of atanh(rho)
 
     def draw(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """(count, n) noise; each draw has a rho and a size as uncertain as their estimates."""
-        rho = np.tanh(np.arctanh(self.rho) + rng.standard_normal(count) * self.error)
-        rho = np.clip(rho, 0.0, 0.97)
+        rho = np.clip(np.tanh(np.arctanh(self.rho) + rng.standard_normal(count) * self.error), 0.0, 0.97)
         freedom = np.interp(rho, self.GRID, self.freedom)
         size = np.sqrt(self.sum_of_squares / np.interp(rho, self.GRID, self.trace))
         size *= np.sqrt(freedom / rng.chisquare(freedom))
@@ -242,7 +235,7 @@ def _smooth_curvature(fit: Optimum) -> np.ndarray:
 def wald_covariance(fit: Optimum) -> np.ndarray:
     """(p, p) Wald covariance in z: s²·H⁻¹ for least squares, the sandwich H⁻¹·G·H⁻¹ for robust losses, H⁻¹ scaled by
     its dispersion where that exceeds 1 for the binomial; with clusters the sandwich of their sums."""
-    J = fit.problem.jacobian(fit.z[None])[1][0][fit.law.estimated]
+    J = fit.problem.jacobian(fit.z[None])[0][fit.law.estimated]
     w, cluster, (p, n) = fit.table.weights, fit.table.cluster, J.shape
     inverse = np.linalg.pinv((J * w * _smooth_curvature(fit)) @ J.T, rcond=1e-13, hermitian=True)
     if cluster is None and not fit.loss.robust:

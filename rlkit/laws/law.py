@@ -4,9 +4,8 @@
     def my_law(N, *, E, A, alpha):  # the docstring has formula and paper
         return E + A * N**-alpha
 
-Columns arrive as (n,) arrays and parameters as (B, 1), so the value is (B, n): one row a parameter vector.
-The engine works in unbounded coordinates z, one a parameter: the value itself, ln(value - low) above a
-lower bound, or the logit between two bounds.
+Columns arrive as (n,) arrays and parameters as (B, 1), so the value is (B, n): one row a parameter vector. The engine
+works in unbounded z: a parameter itself, ln(value - low) above a lower bound, or the logit between two bounds.
 """
 
 import inspect

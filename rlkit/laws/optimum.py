@@ -221,7 +221,7 @@ def check_determined(problem: Problem, begin: np.ndarray, names: Mapping[str, st
     """Refuse a design on which the law has fewer independent directions than parameters, at every start `begin`."""
     law = problem.law
     with np.errstate(all="ignore"):
-        J = replace(problem, central=True).jacobian(begin)[1][:, law.estimated]
+        J = replace(problem, central=True).jacobian(begin)[:, law.estimated]
         J = np.nan_to_num(J / np.sqrt((J * J).sum(axis=2, keepdims=True)), posinf=0.0, neginf=0.0)
     rank = int((np.linalg.svd(J, compute_uv=False) > 1e-7).sum(axis=1).max())  # exact to 1e-10
     if rank < len(law.free):
@@ -234,20 +234,14 @@ def check_determined(problem: Problem, begin: np.ndarray, names: Mapping[str, st
 def _contradict(
     problem: Problem, found: Solution, y: np.ndarray, w: np.ndarray, losses: Sequence[Loss]
 ) -> tuple[Solution, tuple[str, ...]]:
-    """The solutions with any better one that a walk from the best found, and the parameters that it walked along: each
-    is held on either side while the others follow a step, and then all are let go."""
+    """The solutions with any better one to which a search from either side of the best led, two units away along each
+    parameter that is not linear, and those parameters."""
     law, overruled = problem.law, []
-    walked = [j for j, name in enumerate(law.parameters) if name not in (*law.pinned, *law.linear)]
-    index, steps = np.repeat(walked, 2), np.tile([-2.0, 2.0], len(walked))
-    rows = np.arange(len(index))
-    for _ in range(3 if walked else 0):
+    index = np.repeat(np.flatnonzero(law.estimated & ~law.linearly), 2)
+    away = np.eye(len(law.parameters))[index] * np.tile([-2.0, 2.0], len(index) // 2)[:, None]
+    for _ in range(3 if len(index) else 0):
         best = int(np.argmin(found.objective))
-        z = np.repeat(np.clip(found.z[best], -30, 30)[None], len(index), axis=0)
-        z[rows, index] += steps
-        free = np.ones(z.shape, dtype=bool)
-        free[rows, index] = False
-        held = minimise(problem, z, y, w, losses, 1e-3, free, rounds=1)  # more find no more
-        there = minimise(problem, held.z, y, w, losses, 1e-4, rounds=15)
+        there = minimise(problem, np.clip(found.z[best], -30, 30) + away, y, w, losses, 1e-4, rounds=20)
         least = int(np.argmin(np.where(np.isfinite(there.objective), there.objective, np.inf)))
         if not there.objective[least] < found.objective[best] * (1 - SAME) - 1e-20:
             break

@@ -48,12 +48,10 @@ def allocate(
     draws: np.ndarray | None = None, flops_per_cell: float = 6.0, level: float = 0.95,
 ) -> pd.DataFrame:  # fmt: skip
     """Compute-optimal size and data for each budget: the best y on N·D·flops_per_cell = budget, the highest of a law of
-    pass rates (a logit) and else the lowest.
-
-    `law` is a LawFit (its draws give the intervals), or a law with `params` (and `draws`, (B, p)), of N and one of D,
-    X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token. Returns one row a budget: budget, N, the data
-    column, their ratio, y; N_low, N_high, y_low, y_high where there are draws; at_edge, true where the optimum lies
-    outside the nine decades searched."""
+    pass rates (a logit) and else the lowest. `law` is a LawFit (its draws give the intervals), or a law with `params`
+    (and `draws`, (B, p)), of N and one of D, X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token. Returns
+    one row a budget: budget, N, the data, their ratio, y; N_low, N_high, y_low, y_high where there are draws; at_edge:
+    beyond the nine decades searched."""
     (form, every), rows = _known(law, params, draws), []
     data = next((c for c in DATA if c in form.columns), "")
     if {"N", data} != set(form.columns):
@@ -113,11 +111,10 @@ def design(
     level: float = 0.95, draws: int = 200, seed: int = 0,
 ) -> pd.DataFrame:  # fmt: skip
     """The estimates to expect of a least-squares fit before a study is run: measurements (`runs`, a row each) are drawn
-    from the law with noise of a standard deviation in residual space, and fitted, so many times over.
-
-    Returns one row a parameter: parameter, truth, low and high (which hold the share `level` of the estimates), width,
-    and at_bound, how many ended at a bound or ran away; `attrs` has draws and failed, how many fits did. A UserError
-    for columns or parameters missing, noise that is not positive, a design that does not determine the law."""
+    from the law with noise of a standard deviation in residual space, and fitted, so many times over. Returns one row a
+    parameter: parameter, truth, low and high (which hold the share `level` of the estimates), width, and at_bound, how
+    many ended at a bound or ran away; `attrs` has draws and failed, how many fits did. A UserError for columns or
+    parameters missing, noise that is not positive, a design that does not determine the law."""
     form, (values, *_) = _known(law, params)
     if not noise > 0:
         raise UserError(f"noise is {noise:g}: give the standard deviation of one measurement, above 0.")

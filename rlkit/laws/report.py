@@ -206,18 +206,18 @@ def _runs(fit: "LawFit") -> Iterator[str]:
 def summary(fit: "LawFit", level: float = 0.95) -> str:
     """Text: what was fitted, estimates with intervals, criteria and warnings."""
     c, t, s, drawn, ends = criteria(fit), fit.table, fit.starts, fit.resampled, fit.interval(level)
-    method, y, loss = "profile", t.names["y"], fit.loss.name
+    y, loss, method = t.names["y"], fit.loss.name, "profile"
     if loss == "huber":
         loss = f"Huber, delta = {fit.loss.delta:g}"
     if drawn:
         method = f"{drawn.kind} bootstrap ({len(drawn.values)} draws, {drawn.units} units)"
     space = {"log": f"ln {y}", "linear": y, "loglog": f"ln(-ln {y})", "logit": f"logit {y}"}[fit.space]
-    left = [(role, rule) for role in ("exclude", "holdout") for rule in t.record[role]]
     lines = [
         f"{fit.law.name}: {fit.law.source}",
         f"y = {y}; " + ", ".join(f"{k} = {v}" for k, v in t.names.items() if k != "y"),
         f"{len(t)} of {t.record['rows']} rows; loss {loss}, summed, residuals in {space}",
-        *(f"{role}: {rule['rule']} ({rule['rows']} rows)" for role, rule in left),
+        *(f"exclude: {rule['rule']} ({rule['rows']} rows)" for rule in t.record["exclude"]),
+        *(f"holdout: {rule['rule']} ({rule['rows']} rows)" for rule in t.record["holdout"]),
         f"objective {fit.objective:.9g}, which {s.agree} of {s.tried} starts reached",
         "",
         f"{'':>10} {'value':>12} {'stderr':>10} {f'{level:.0%} interval ({method})':>28}",

@@ -24,13 +24,9 @@ def fit_coverage(
     seed: int = 0,
 ) -> LawFit:  # fmt: skip
     """Fit the coverage law -ln pass@k = a·k^-b to pass@k averaged over problems, by least squares in ln(-ln pass@k).
-    The points of a pass@k curve share their samples, so problems are resampled.
-
-    Args:
-        df: one row a problem. n, c: columns with its samples and correct ones.
-        ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n.
-        bootstrap: resamples of problems. Points with a pass@k of 0 or 1 are left out, resamples counted, too.
-    """
+    The points of a curve share their samples, so problems are resampled. df: one row a problem. n, c: columns with its
+    samples and correct ones. ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n. Points with a pass@k
+    of 0 or 1 are left out, resamples with one counted as lost."""
     counts, correct = (column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
     round_ones = [m * 10**e for e in range(8) for m in (1, 2, 5) if m * 10**e <= counts.min()]
     grid = np.asarray(round_ones if ks is None else list(ks))
@@ -72,14 +68,10 @@ def fit_pass_rates(
     evals: pd.DataFrame, law: str | Law, *, x: Mapping[str, str] | str, y: Literal["pass@1", "error"] = "pass@1",
     bootstrap: int = RESAMPLES, seed: int = 0, **options: Any,
 ) -> LawFit:  # fmt: skip
-    """Fit a law to the runs of a study at their last evaluation, with intervals over seeds and problems.
-
-    Args:
-        evals: from `rlkit.read_evals`: one row a sample, with run, cell, step, task_id, correct and the law's columns.
-        y: the share of right samples, or one less it ("error").
-        bootstrap: resamples (`resample_runs`); 0 leaves the intervals to the profile of the law.
-        options: those of `rlkit.fit`. A UserError where no sample was graded; otherwise as that.
-    """
+    """Fit a law to the runs of a study at their last evaluation, with intervals over seeds and problems. evals: from
+    `rlkit.read_evals`: one row a sample, with run, cell, step, task_id, correct and the law's columns. y: the share of
+    right samples, or one less it ("error"). bootstrap: resamples (`resample_runs`); 0 leaves the intervals to the
+    profile. options: those of `rlkit.fit`. A UserError where no sample was graded; otherwise as that."""
     last = evals[evals["step"] == evals["run"].map(evals.groupby("run")["step"].max())]
     graded = last[last["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
     if graded.empty:
@@ -104,8 +96,8 @@ def fit_pass_rates(
 
 def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, runs, k) means over problems of resampled `rates` (runs, k, problems; NaN where a problem was not
-    graded): problems are drawn once for all runs, then the runs of each of `cells` (runs,), whose deviations from
-    their cell's mean are inflated by sqrt(m/(m - 1)) for m runs."""
+    graded): problems are drawn once for all runs, then the runs of each of `cells` (runs,), whose deviations from their
+    cell's mean are inflated by sqrt(m/(m - 1)) for m runs."""
     of_cell, size, problems = np.eye(cells.max() + 1)[cells], np.bincount(cells), rates.shape[2]
     drawn = rng.multinomial(problems, np.full(problems, 1 / problems), count)
     total, seen = (np.tensordot(drawn, a, (1, 2)) for a in (np.nan_to_num(rates), 1.0 - np.isnan(rates)))

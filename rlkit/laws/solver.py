@@ -1,6 +1,5 @@
-"""Losses, and the batched solver: many fits of one law to the same rows, each with its own start and row weights.
-Starts and resamples are rows of one batch: parameters (B, p), weights (B, n) or (1, n), observations (B, n) or (1,
-n)."""
+"""Losses, and the batched solver: many fits of one law, each with its own start and row weights. Starts and resamples
+are rows of one batch: parameters (B, p), weights (B, n) or (1, n), observations (B, n) or (1, n)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,9 +27,8 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss by name: a sum over rows, never a mean. ls: r²/2 · huber: r²/2 inside delta, delta·(|r| - delta/2) outside
-    (Hoffmann et al. 2022) · lad: |r|, smoothed within `delta` of zero · binomial: -ln likelihood of a pass rate y out
-    of n = weight samples, less that of the saturated model."""
+    """A loss by name: a sum over rows, never a mean. ls: r²/2; huber: r²/2 inside delta, delta·(|r| - delta/2) outside;
+    lad: |r|, smoothed within delta of zero; binomial: half the deviance of a pass rate y of n = weight samples."""
 
     name: str
     delta: float = 0.0
@@ -136,28 +134,36 @@ class Problem:
     space: Space
     central: bool = False
 
+    def values(self, z: np.ndarray) -> np.ndarray:
+        """The law's own values, (B, n)."""
+        return self.law(self.columns, self.law.from_z(z)[0])
+
     def predict(self, z: np.ndarray) -> np.ndarray:
         """Predictions in residual space, (B, n)."""
-        return to_space(self.law(self.columns, self.law.from_z(z)[0]), self.law.returns, self.space)[0]
+        return to_space(self.values(z), self.law.returns, self.space)[0]
 
-    def jacobian(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Predictions (B, n) in residual space and their derivatives in z, (B, p, n): by one difference where the law
-        is linear, which is exact."""
+    def terms(self, values: np.ndarray, loss: Loss, y: np.ndarray) -> Terms:
+        """The loss of the law's own values, cell by cell."""
+        return loss(to_space(values, self.law.returns, self.space)[0], y)
+
+    def jacobian(self, z: np.ndarray, value: np.ndarray | None = None) -> np.ndarray:
+        """Derivatives in z of predictions in residual space (B, p, n), exact where the law is linear; `value` is the
+        law's own at z."""
         law, (B, p) = self.law, z.shape
         still, linear, each = ~law.estimated, law.linearly, np.arange(p)
         h = (6e-6 if self.central else 3e-8) * np.maximum(1.0, np.abs(z))
         values, slope = law.from_z(z)
         step = np.maximum(np.abs(values), 1.0)
         scale = np.where(linear, slope / step, (0.5 if self.central else 1.0) / h)
-        moved = np.repeat(values[None], 1 + 2 * p if self.central else 1 + p, axis=0)
+        moved = np.repeat(values[None], 2 * p if self.central else p, axis=0)
         ends = np.where(linear, values + step, law.from_z(z + h)[0])
-        moved[1 + each, :, each] = np.where(still, values, ends).T
+        moved[each, :, each] = np.where(still, values, ends).T
         if self.central:
-            moved[1 + p + each, :, each] = np.where(still | linear, values, law.from_z(z - h)[0]).T
+            moved[p + each, :, each] = np.where(still | linear, values, law.from_z(z - h)[0]).T
         found = law(self.columns, moved.reshape(-1, p)).reshape(len(moved), B, -1)
-        out, outer = to_space(found[0], law.returns, self.space)
-        J = (found[1 : p + 1] - (found[p + 1 :] if self.central else found[0])) * scale.T[:, :, None]
-        return out, (J * outer).transpose(1, 0, 2)
+        value = law(self.columns, values) if value is None else value
+        J = (found[:p] - (found[p:] if self.central else value)) * scale.T[:, :, None]
+        return (J * to_space(value, law.returns, self.space)[1]).transpose(1, 0, 2)
 
     def unit(self, z: np.ndarray, name: str) -> float:
         """The value of a linear parameter at which its term is as large as the others together, at z (p,)."""
@@ -169,14 +175,14 @@ class Problem:
             return float(np.abs(whole).mean() / np.maximum(np.abs(one - without).mean(), 1e-300))
 
     def quadratic(
-        self, z: np.ndarray, loss: Loss, y: np.ndarray, weights: np.ndarray, free: np.ndarray
+        self, z: np.ndarray, value: np.ndarray, terms: Terms, weights: np.ndarray, free: np.ndarray
     ) -> Quadratic:
-        """The objective's local model; coordinates that are not free (bool, (1, p) or (B, p)) have no slope. Where the
-        law has no finite value the objective is infinite, and the step there is refused."""
-        prediction, J = self.jacobian(z)
+        """The objective's local model at z, where the law has these values and the loss these terms; coordinates that
+        are not free (bool, (1, p) or (B, p)) have no slope. Where the law has no finite value the objective is
+        infinite, and the step there is refused."""
+        J = self.jacobian(z, value)
         if not free.all():
             J *= free[:, :, None]
-        terms = loss(prediction, y)
         objective = np.einsum("bn,bn->b", weights, terms.value)
         gradient = (J @ (weights * terms.slope)[:, :, None])[:, :, 0]
         curvature = (J * (weights * terms.curvature)[:, None, :]) @ J.transpose(0, 2, 1)
@@ -195,9 +201,8 @@ def minimise(
     tolerance: float = 1e-10, free: np.ndarray | None = None, rounds: int = 150,
 ) -> Solution:  # fmt: skip
     """Levenberg-Marquardt on every row of the batch, from z (B, p), through each loss in turn; the last is the
-    objective. y and weights are (n,), (1, n) or (B, n); `free`, bool (p,) or (B, p), says which coordinates move
-    (pinned ones never do); a search ends where a step gains less than the share `tolerance` of the objective, or after
-    so many rounds."""
+    objective. y and weights are (n,), (1, n) or (B, n); `free`, bool (p,) or (B, p), are coordinates that move (pinned
+    ones never do). A search ends where a step gains less than the share `tolerance`, or after so many rounds."""
     y, weights, parts = np.atleast_2d(y), np.atleast_2d(weights), []
     free = np.ones((1, z.shape[1]), dtype=bool) if free is None else np.atleast_2d(free)
     size = max(4, CELLS // y.shape[1])
@@ -222,7 +227,8 @@ def _take(a: np.ndarray, rows) -> np.ndarray:
 def _levenberg(problem: Problem, z, y, weights, loss, tolerance: float, free, rounds: int = 150) -> Solution:
     z = np.array(z, dtype=float)
     B, p = z.shape
-    state = problem.quadratic(z, loss, y, weights, free)
+    value = problem.values(z)
+    state = problem.quadratic(z, value, problem.terms(value, loss, y), weights, free)
     objective, converged = state.objective.copy(), np.zeros(B, bool)
     active, mu, eye = np.arange(B), np.full(B, 1e-2), np.eye(p)
     for _ in range(rounds):
@@ -232,10 +238,12 @@ def _levenberg(problem: Problem, z, y, weights, loss, tolerance: float, free, ro
         step *= np.minimum(1, 4 / np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300))
         gain = -(state.gradient * step).sum(axis=1)
         before, trial = z[active], z[active] + step
-        value = (_take(weights, active) * loss(problem.predict(trial), _take(y, active)).value).sum(axis=1)
-        better = value < state.objective  # not where it is not finite
+        value = problem.values(trial)
+        terms = problem.terms(value, loss, _take(y, active))
+        total = (_take(weights, active) * terms.value).sum(axis=1)
+        better = total < state.objective  # not where it is not finite
         z[active[better]] = trial[better]
-        reached = np.where(better, value, state.objective)
+        reached = np.where(better, total, state.objective)
         small = (gain <= tolerance * np.abs(reached)) & (np.where(better, mu / 5, mu * 6) < 1e3)
         done = small | (np.abs(step).max(axis=1) < 1e-11) | (mu * 6 > 1e12)
         objective[active] = reached
@@ -243,7 +251,8 @@ def _levenberg(problem: Problem, z, y, weights, loss, tolerance: float, free, ro
         moved = np.flatnonzero(better & ~done)  # derivatives are taken where they are needed
         at = active[moved]
         if len(at):
-            there = problem.quadratic(z[at], loss, *(_take(a, at) for a in (y, weights, free)))
+            terms = Terms(*(part if isinstance(part, float) else part[moved] for part in terms))
+            there = problem.quadratic(z[at], value[moved], terms, _take(weights, at), _take(free, at))
             fine = np.isfinite(there.objective)  # a step to where there is no slope is taken back
             z[at[~fine]], objective[at[~fine]] = before[moved[~fine]], state.objective[moved[~fine]]
             better[moved[~fine]] = False

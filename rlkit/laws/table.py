@@ -10,7 +10,7 @@ Rows are chosen by rules that can stand in a YAML file and beside a fit; nothing
 
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +80,7 @@ def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
     if isinstance(rule, Mapping):
         found = np.ones(len(df), dtype=bool)
         for name, values in rule.items():
-            many = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+            many = pd.api.types.is_list_like(values)
             found &= column(df, name, role).isin(list(values) if many else [values]).to_numpy()
         return found
     if not isinstance(rule, str):
@@ -210,7 +210,13 @@ def build(
         weights = numbers(kept, name, "weights")
         _refuse(kept, ~(weights > 0), "weights are not positive")
     if (by := options["cluster"]) is not None:
-        cluster = _clusters(kept, by)
+        several = [by] if isinstance(by, str) else list(by)
+        for name in several:
+            absent = column(kept, name, "cluster").isna().to_numpy()
+            _refuse(kept, absent, f"cluster (column {name!r}) is missing")
+        cluster = kept.groupby(several, sort=True).ngroup().to_numpy()
+        if cluster.max() == 0:
+            raise UserError(f"cluster {by!r} has one value in the {len(kept)} rows: leave it out.")
     if (time := options["block"]) is not None:
         order = np.argsort(numbers(kept, time, "block"), kind="stable")
     return Table(columns, values, weights, {**names, "y": y}, kept.index.to_numpy(), record, cluster, order)
@@ -228,8 +234,7 @@ def _refuse(
 def _check(
     df: pd.DataFrame, y: np.ndarray, columns: dict[str, np.ndarray], names: Mapping[str, str], space: Space, law: Law
 ) -> None:  # fmt: skip
-    """Refuse values of y outside its space, columns without variation, values at which the law is not finite whatever
-    its parameters, and rows that occur twice."""
+    """Refuse y outside its space, columns without variation, values at which no parameters are finite, double rows."""
     what, remedy = f"y (column {names['y']!r})", "exclude= them, or fit with log=False"
     if space == "log":
         _refuse(df, y <= 0, f"{what} is zero or negative, which has no logarithm,", remedy)
@@ -256,14 +261,3 @@ def _check(
     copies = df.drop(columns=objects.columns[objects.any()]).duplicated(keep=False).to_numpy()
     remedy = "drop the copies, or add the column (seed, run) that tells them apart"
     _refuse(df, copies, "The same row occurs more than once", remedy)
-
-
-def _clusters(df: pd.DataFrame, by: str | Sequence[str]) -> np.ndarray:
-    """(n,) number of each row's cluster."""
-    several = [by] if isinstance(by, str) else list(by)
-    for name in several:
-        _refuse(df, column(df, name, "cluster").isna().to_numpy(), f"cluster (column {name!r}) is missing")
-    codes = df.groupby(several, sort=True).ngroup().to_numpy()
-    if codes.max() == 0:
-        raise UserError(f"cluster {by!r} has one value in the {len(df)} rows: leave it out.")
-    return codes

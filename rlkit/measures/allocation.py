@@ -16,13 +16,11 @@ ROLLOUTS, PROMPTS = "rollout.n", "data.train_batch_size"
 
 
 def at_budgets(evals: pd.DataFrame, df: pd.DataFrame, budgets: int = 6) -> pd.DataFrame:
-    """pass@1 of each split of equal budgets, the mean over runs and problems that every evaluation of a run graded.
-
-    A run with n rollouts a prompt and B prompts a step has spent n·B·step rollouts; between two evaluations its pass@1
-    is taken as straight. Budgets are evenly spaced in the logarithm over what all runs have spent.
-
-    Returns one row a budget and split: budget (rollouts), rollout.n, data.train_batch_size, steps, pass@1, runs, best
-    (of its budget). A UserError for fewer than three values of rollout.n, or runs without a budget in common."""
+    """pass@1 of each split of equal budgets, over problems that every evaluation of a run graded. A run with n rollouts
+    a prompt and B prompts a step has spent n·B·step; between evaluations its pass@1 is taken as straight. Budgets are
+    evenly spaced in the logarithm over what all runs have spent. Returns one row a budget and split: budget, rollout.n,
+    data.train_batch_size, steps, pass@1, runs, best (of its budget). A UserError for fewer than three values of
+    rollout.n, or no budget in common."""
     runs, spent, rates = _rates(evals, df, budgets)
     table = pd.DataFrame(np.nanmean(rates, axis=2), index=runs.index, columns=spent).join(runs)
     table = table.melt([ROLLOUTS, PROMPTS], spent.tolist(), "budget", "rate")
@@ -38,18 +36,15 @@ def rollouts_law(
     evals: pd.DataFrame, df: pd.DataFrame, law: str | Law = "power", budgets: int = 6, bootstrap: int = 1000,
     seed: int = 0,
 ) -> LawFit:  # fmt: skip
-    """A law n*(C) of the best rollouts a prompt in a budget of C rollouts, with intervals over seeds and problems.
-
-    At each budget n* is the vertex of the parabola in ln n through the best n tried and its two neighbours, each with
-    its best number of prompts; where the least or largest n is best, n* is that. Each resample (`resample_runs`) finds
-    its own n*; with `bootstrap=0` intervals are the law's profile. A UserError as `at_budgets`, or where n* never
-    moves."""
+    """A law n*(C) of the best rollouts a prompt in a budget of C rollouts, with intervals over seeds and problems. At
+    each budget n* is the vertex of the parabola in ln n through the best n tried and its two neighbours, each with its
+    best number of prompts; where the least or largest n is best, n* is that. Each resample (`resample_runs`) finds its
+    own n*; without, intervals are profiles. A UserError as `at_budgets`, or where n* never moves."""
     runs, spent, rates = _rates(evals, df, budgets)
     cells = runs.groupby([ROLLOUTS, PROMPTS]).ngroup().to_numpy()
     best, edge = _best(runs, np.nanmean(rates, axis=2)[None])
     if np.ptp(best[0]) == 0:
-        what = f"The best of the rollout.n tried is {best[0][0]:g} at every budget"
-        raise UserError(f"{what}: there is no law of it; add values of rollout.n.")
+        raise UserError(f"The best rollout.n is {best[0][0]:g} at every budget: add values of it for a law.")
     points = pd.DataFrame({"budget": spent, ROLLOUTS: best[0]})
     one: LawFit = fit(points, law, y=ROLLOUTS, x="budget", bootstrap=0)
     size = np.bincount(cells)
@@ -60,15 +55,13 @@ def rollouts_law(
     if not bootstrap:
         return replace(one, notes=tuple(notes[1:]))
     draws = resample_runs(rates, cells, bootstrap, generator("measures", "rollouts", seed))
-    units = max(len(runs) - len(size), 1) + 1
-    return with_draws(one, _best(runs, draws)[0], bootstrap, units, seed, notes)
+    return with_draws(one, _best(runs, draws)[0], bootstrap, max(len(runs) - len(size), 1) + 1, seed, notes)
 
 
 def _rates(
     evals: pd.DataFrame, df: pd.DataFrame, budgets: int
 ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """Runs with rollout.n and data.train_batch_size, budgets (k,), and pass@1 (runs, k, problems) at them, NaN where a
-    problem was not graded at one of the run's evaluations."""
+    """Runs with their split, budgets (k,), and pass@1 (runs, k, problems), NaN where an evaluation lacks a problem."""
     runs = df.drop_duplicates("run").set_index("run")[[ROLLOUTS, PROMPTS]].astype(int).sort_index()
     if (several := runs[ROLLOUTS].nunique()) < 3:
         raise UserError(f"A best rollout.n needs three values of it or more, and these runs have {several}.")
@@ -80,8 +73,7 @@ def _rates(
     low = max((s[s > 0].min() for s in spent.values() if s.any()), default=0.0)
     high = min((s.max() for s in spent.values()), default=0.0)
     if not 0 < low < high:
-        told = f"all begin by {low:g} and end by {high:g} rollouts"
-        raise UserError(f"These runs have no budget in common: {told}.")
+        raise UserError(f"Runs begin by {low:g} and end by {high:g} rollouts: they have no budget in common.")
     at = np.geomspace(low, high, budgets)
     rates = []
     for run, part in curves.items():

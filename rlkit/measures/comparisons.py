@@ -1,6 +1,5 @@
-"""How cells compare by the answers they gave to the same held-out problems, at their last evaluation, at equal compute,
-or before training with after. Tables are of `rlkit.read_evals` (`evals`) and `rlkit.read` (`df`). Intervals are 95 %
-percentile intervals that resample held-out problems, each with all its samples of all seeds of its cell."""
+"""How cells compare by their answers to the same held-out problems. Tables are of `rlkit.read_evals` (`evals`) and
+`rlkit.read` (`df`). Intervals are 95 % percentiles that resample problems, each with all samples of a cell."""
 
 import itertools
 import json
@@ -19,9 +18,9 @@ DRAWS = 4000
 
 
 def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | None = None) -> pd.DataFrame:
-    """What each doubling of `x`, a key of the config, adds to pass@1 at the end, between neighbouring values of it,
-    paired by problem; `by` compares within each value of this column of `evals`. Returns one row a pair: `by`, from,
-    to, change (of pass@1), per_doubling with low and high, problems."""
+    """What each doubling of `x`, a key of the config, adds to final pass@1 between neighbouring values of it, paired by
+    problem, within each value of the column `by`: one row a pair, with `by`, from, to, change (of pass@1), per_doubling
+    with low and high, problems."""
     last, rows = graded_ends(evals)["after"], []
     last = last.assign(**{x: last["run"].map(df.groupby("run")[x].first())})
     for name, part in last.groupby(by) if by else [(None, last)]:
@@ -33,18 +32,15 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
             row = {"from": a, "to": b, "change": mean.value, "per_doubling": per, "low": low, "high": high}
             rows.append({**({by: name} if by else {}), **row, "problems": mean.prompts})
     if not rows:
-        told = "add values to the grid, or there is nothing to compare"
-        raise UserError(f"{x} has one value in these runs: {told}.")
+        raise UserError(f"{x} has one value in these runs: there is nothing to compare; add values of it.")
     return remember(pd.DataFrame(rows), evals, by or "cell")
 
 
 def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "cell") -> pd.DataFrame:
     """pass@1 of each `by` at its last evaluation within the compute that all runs of its model have spent, by a metric
-    that grows along training, e.g. "compute/total_flops".
-
-    Returns one row a value of `by`, smallest model first and best first within it: model.path, pass@1, low, high,
-    budget (the compute), step (of that evaluation, a range where the seeds' differ), steps (of the whole run), tasks
-    and runs. A UserError where no model has two values of `by`."""
+    that grows along training, e.g. "compute/total_flops". Returns one row a value of `by`, smallest model first and
+    best first within it: model.path, pass@1, low, high, budget (the compute), step (of that evaluation; a range over
+    seeds), steps (of the whole run), tasks, runs. A UserError where no model has two values of `by`."""
     spent = curve_table(df, compute, "eval/pass@1", by)
     model = spent["run"].map(df.groupby("run")["model.path"].first())
     several = spent.groupby(model)[by].transform("nunique") > 1
@@ -56,11 +52,10 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
     chosen = evals[evals["step"] == evals["run"].map(within.groupby("run")["step"].max())]
     found = pass_rates(chosen.assign(when="within"), [by, "when"])
     found["step"] = [str(a) if a == b else f"{a}–{b}" for a, b in found[["steps_least", "steps"]].to_numpy()]
-    order = list(in_order(df)["model.path"])
-    table = found.assign(
-        budget=found["model.path"].map(budget), steps=found[by].map(spent.groupby(by)["step"].max()),
-        size=found["model.path"].map(order.index),
-    ).sort_values(["size", "pass@1"], ascending=[True, False], ignore_index=True)  # fmt: skip
+    found["budget"] = found["model.path"].map(budget)
+    found["steps"] = found[by].map(spent.groupby(by)["step"].max())
+    found["size"] = found["model.path"].map(list(in_order(df)["model.path"]).index)
+    table = found.sort_values(["size", "pass@1"], ascending=[True, False], ignore_index=True)
     columns = [by, "model.path", "pass@1", "low", "high", "budget", "step", "steps", "tasks", "runs"]
     return remember(table[columns], evals, by)
 
@@ -68,15 +63,12 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
 def differences(evals: pd.DataFrame) -> pd.DataFrame:
     """Final pass@1 of each value of a factor less that of its baseline, everything else of the cell being equal.
     Factors are `variant` and the keys of the grid; the baseline is the first value in the study's file, or named by
-    `baselines`.
-
-    Problems are paired: the interval over them says what other problems would give of these very runs. The one over
-    seeds and problems resamples both; of two seeds it knows little (docs/concepts/metrics.md).
-
-    Returns one row a factor and cell of another value, in the order of the file, smallest model first: factor, cell,
-    value, baseline, model.path, difference, low and high (over problems), low_seeds and high_seeds (over both; NaN
-    where a cell has one seed), problems, seeds and baseline_seeds, spread (between seeds of a cell, a standard
-    deviation), steps_least and steps (of both cells). A UserError where nothing has a baseline beside it."""
+    `baselines`. Problems are paired: the interval over them says what other problems would give of these very runs; the
+    one over seeds and problems resamples both, and knows little of two seeds (docs/concepts/metrics.md). Returns one
+    row a factor and cell of another value, in the order of the file, smallest model first: factor, cell, value,
+    baseline, model.path, difference, low and high (over problems), low_seeds and high_seeds (over both; NaN where a
+    cell has one seed), problems, seeds and baseline_seeds, spread (between seeds of a cell, a standard deviation),
+    steps_least and steps (of both cells). A UserError where nothing has a baseline beside it."""
     last = graded_ends(evals)["after"]
     cells = dict(list(last.groupby("cell")))
     known = last.groupby("cell")["factors"].first() if "factors" in last else pd.Series(dtype=object)
@@ -84,8 +76,8 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     factors = {str(name): json.loads(text) for name, text in known.dropna().items()}
     compared = [k for k, (_, base) in next(iter(factors.values()), {}).items() if base is not None]
     if not compared:
-        told = "add some, or name one of model.path under baselines"
-        raise UserError(f"Differences are between variants or values of a grid, fewer than two here: {told}.")
+        what = "Differences are between variants or values of a grid, fewer than two here"
+        raise UserError(f"{what}: add some, or name one of model.path under baselines.")
     at = {json.dumps({k: v for k, (v, _) in found.items()}): name for name, found in factors.items()}
     rows = []
     for key, name in itertools.product(compared, in_order(last, "cell")["cell"]):
@@ -121,16 +113,14 @@ def _difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
         drawn = resample_sums(rates, rng, DRAWS) / len(rates)
         again = [rng.multinomial(n, np.full(n, 1 / n), DRAWS) / n for n in runs]
         low, high = np.quantile((drawn * np.hstack([again[0], -again[1]])).sum(axis=1), [0.025, 0.975])
-    return {
-        "difference": mean.value, "low": mean.low, "high": mean.high, "low_seeds": low, "high_seeds": high,
-        "problems": mean.prompts, "seeds": runs[0], "baseline_seeds": runs[1], "spread": spread,
-    }  # fmt: skip
+    over_both = {"low_seeds": low, "high_seeds": high, "problems": mean.prompts}
+    seeds = {"seeds": runs[0], "baseline_seeds": runs[1], "spread": spread}
+    return {"difference": mean.value, "low": mean.low, "high": mean.high, **over_both, **seeds}
 
 
 def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
-    """pass@k before and after training for k = 1, 2, 4 … up to a run's samples of a problem, the mean over runs: one
-    row a value of `by`, `when` ("before", "after") and k, with value, low, high, problems. A UserError where no value
-    of `by` has a graded problem at both ends."""
+    """pass@k before and after training for k = 1, 2, 4 … up to a run's samples of a problem, the mean over runs: a row
+    a value of `by`, `when` and k, with value, low, high, problems. A UserError where none has graded problems twice."""
     tables = []
     for name, (ks, before, after) in _both_ends(evals, by).items():
         for when, curve in (("before", before), ("after", after)):

@@ -4,41 +4,33 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from rlkit.environments.trajectory import Trajectory, steps_frame
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean, pass_rate
 from rlkit.seeds import content_hash, generator
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-WASTED = 0.0  # a step that earns less is wasted
-BINS = 10  # of the calibration error
-
 
 def expert_order(trajectory: Trajectory, expert: Trajectory) -> float:
-    """How much the order of actions is the expert's: Ratcliff and Obershelp's similarity of the two name
-    sequences, 1 for the same order."""
+    """Ratcliff and Obershelp's similarity of the two sequences of actions, 1 for the same order."""
     own, other = ([t.action for t in e.transitions] for e in (trajectory, expert))
     return SequenceMatcher(None, own, other, autojunk=False).ratio()
 
 
 def optimality_gap(trajectory: Trajectory, expert: Trajectory) -> float:
-    """The share of the expert's return that is missing, negative where the expert is beaten; a UserError where the
-    expert earns nothing positive."""
+    """The share of the expert's return that is missing, below 0 where it is beaten; a UserError where it is 0."""
     if expert.total_reward <= 0:
         raise UserError(f"The expert's return is {expert.total_reward:g}, so there is no gap to measure.")
     return 1 - trajectory.total_reward / expert.total_reward
 
 
 def calibration_error(confidences: Sequence[float], successes: Sequence[bool]) -> float:
-    """Expected calibration error (Guo et al. 2017, arXiv 1706.04599) over equal-width bins."""
+    """Expected calibration error (Guo et al. 2017, arXiv 1706.04599) over ten bins of equal width."""
     p, y = np.asarray(confidences, float), np.asarray(successes, float)
-    place = np.minimum((p * BINS).astype(int), BINS - 1)
+    place = np.minimum((p * 10).astype(int), 9)
     return float(np.abs(np.bincount(place, p - y)).sum() / len(p))
 
 
@@ -46,7 +38,7 @@ _MEASURES: dict[str, Callable[[Trajectory], float]] = {
     "success": lambda t: float(t.success),
     "return": lambda t: t.total_reward,
     "actions": lambda t: float(len(t)),
-    "wasted_actions": lambda t: float(sum(s.reward < WASTED for s in t.transitions)),
+    "wasted_actions": lambda t: float(sum(s.reward < 0 for s in t.transitions)),
     "valid_actions": lambda t: float(np.mean([s.valid for s in t.transitions])),
     "structure": lambda t: float(np.mean([s.formatted for s in t.transitions])),
     "completed": lambda t: float(not t.truncated),
@@ -55,16 +47,13 @@ _MEASURES: dict[str, Callable[[Trajectory], float]] = {
 
 def episode_metrics(
     groups: Mapping[str, Sequence[Trajectory]], experts: Sequence[Trajectory] | None = None, *, seed: int = 0
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """One row a group of episodes and metric: group, metric, value, low, high (95 % bootstrap over problems), n.
-
     Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions, structure (the
     share of turns that are one action as the environment writes it), completed (no limit ended it), calibration_error
     of the last action's probability in completed episodes of a model (no interval), and, given the expert's episodes on
     the same problems in the same order, expert_order, and optimality_gap where the expert always earns something
     positive. A UserError for a group without episodes or steps."""
-    import pandas as pd
-
     rows = []
     for name, episodes in groups.items():
         if not episodes or not all(len(t) for t in episodes):
@@ -72,8 +61,7 @@ def episode_metrics(
         values = {metric: [measure(t) for t in episodes] for metric, measure in _MEASURES.items()}
         if experts is not None:
             if [dict(t.problem) for t in episodes] != [dict(t.problem) for t in experts]:
-                told = "play both on the same list"
-                raise UserError(f"The experts' problems are not those of {name!r}: {told}.")
+                raise UserError(f"The experts' problems are not those of {name!r}: play both on one list.")
             pairs = list(zip(episodes, experts, strict=True))
             values["expert_order"] = [expert_order(t, e) for t, e in pairs]
             if all(e.total_reward > 0 for e in experts):
@@ -93,7 +81,7 @@ def episode_metrics(
     return pd.DataFrame(rows, columns=["group", "metric", "value", "low", "high", "n"])
 
 
-def action_table(trajectories: Sequence[Trajectory]) -> "pd.DataFrame":
+def action_table(trajectories: Sequence[Trajectory]) -> pd.DataFrame:
     """One row an action: how often it was taken, and validly, and its mean, least and largest reward."""
     steps = steps_frame(trajectories).groupby("action")
     rewards = {f"reward_{of}": ("reward", of) for of in ("mean", "min", "max")}
@@ -101,19 +89,15 @@ def action_table(trajectories: Sequence[Trajectory]) -> "pd.DataFrame":
     return table.sort_values("count", ascending=False)
 
 
-def transition_counts(trajectories: Sequence[Trajectory], names: Sequence[str]) -> "pd.DataFrame":
+def transition_counts(trajectories: Sequence[Trajectory], names: Sequence[str]) -> pd.DataFrame:
     """How often each valid action (rows, and "start") is followed by each action (columns, and "end")."""
-    import pandas as pd
-
-    counts: Counter[tuple[str, str]] = Counter()
-    for trajectory in trajectories:
-        valid = (t.action for t in trajectory.transitions if t.action in names)
-        counts.update(pairwise(["start", *valid, "end"]))
+    valid = ([t.action for t in played.transitions if t.action in names] for played in trajectories)
+    counts = Counter(pair for actions in valid for pair in pairwise(["start", *actions, "end"]))
     table = [[counts[b, a] for a in [*names, "end"]] for b in ["start", *names]]
     return pd.DataFrame(table, index=["start", *names], columns=[*names, "end"])
 
 
-def metrics_text(table: "pd.DataFrame") -> "pd.DataFrame":
+def metrics_text(table: pd.DataFrame) -> pd.DataFrame:
     """`episode_metrics` for reading: one row a metric, one column a group, `value [low, high]`."""
     numbers = table[["value", "low", "high"]].to_numpy()
     texts = [f"{v:.3f}" if np.isnan(a) else f"{v:.3f} [{a:.3f}, {b:.3f}]" for v, a, b in numbers]

@@ -14,9 +14,8 @@ METRIC = "eval/pass@1"
 
 def stability(df: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
     """How steadily the runs of each `by` learn: one row a value of it, smallest model first, with runs; pass@1 at the
-    end (mean) and spread (standard deviation over runs); largest_fall (of pass@1 below its best so far, the mean over
-    runs); spikes (share of steps with a gradient norm above five times the run's median); entropy_kept (last over first
-    entropy a token)."""
+    end (mean) and spread (standard deviation); largest_fall (of pass@1 below its best so far, mean); spikes (share of
+    steps with a gradient norm above five times the run's median); entropy_kept (last over first entropy a token)."""
     curves = curve_table(df, "step", METRIC, by).sort_values("step")
     fall = curves.groupby("run")[METRIC].cummax() - curves[METRIC]
     runs = curves.assign(fall=fall).groupby([by, "run"]).agg(end=(METRIC, "last"), fall=("fall", "max"))
@@ -26,16 +25,14 @@ def stability(df: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
     table = runs.reset_index().set_index("run").assign(spikes=spikes, entropy_kept=kept)
     ends = {"runs": ("end", "size"), "pass@1": ("end", "mean"), "spread": ("end", "std")}
     means = {"largest_fall": ("fall", "mean"), **{c: (c, "mean") for c in ("spikes", "entropy_kept")}}
-    found = table.groupby(by).agg(**ends, **means)
-    return found.loc[in_order(df, by)[by]].reset_index()
+    return table.groupby(by).agg(**ends, **means).loc[in_order(df, by)[by]].reset_index()
 
 
 def needed(df: pd.DataFrame, x: str, levels: Sequence[float] | int = 4, by: str = "cell") -> pd.DataFrame:
-    """How much of `x` ("step", or a metric that grows along training, e.g. "tokens/response") the runs of each `by`
-    need to reach a level of pass@1. `levels` may be how many for each model, evenly spaced over what its runs rise
-    through. Returns one row a value of `by`, smallest model first, and level: x (mean over the runs that reach it; 0 of
-    a run that starts above it; NaN where none does), low and high (their range), reached and runs (how many do, of how
-    many)."""
+    """How much of `x` ("step", or a metric that grows along training) the runs of each `by` need to reach a level of
+    pass@1. `levels` may be how many for each model, evenly spaced over what its runs rise through. Returns one row a
+    value of `by`, smallest model first, and level: x (mean over runs that reach it; 0 of one that starts above it; NaN
+    where none does), low and high (their range), reached and runs (how many do, of all)."""
     table = curve_table(df, "step", METRIC, by)
     if x != "step":
         amount = df[(df["metric"] == x) & (df["data_source"] == "all")].set_index(["run", "step"])["value"]
@@ -68,10 +65,9 @@ def needed_per_domain(
     df: pd.DataFrame, evals: pd.DataFrame, share: float = 0.5, by: str = "cell"
 ) -> pd.DataFrame:
     """How many tasks of each domain were shown until its held-out pass@1 had made `share` of the largest gain that any
-    run made in it: the minimum data of a domain, alone and in mixtures. It is missing where no run gained more than
-    twice the standard error that the domain's held-out problems (in `evals`) leave. Domains are those of sources that
-    make one data_source each; tasks of files are not counted. Returns the columns of `needed`, data_source and
-    tasks."""
+    run made in it: the minimum data of a domain, alone and in mixtures; missing where no run gained more than twice the
+    standard error that the domain's held-out problems (in `evals`) leave. Domains are those of sources that make one
+    data_source each, not of files. Returns the columns of `needed`, data_source and tasks."""
     tables, rates = [], df[df["metric"] == METRIC]
     problems = evals.groupby("data_source")["task_id"].nunique()
     for label in sorted(name for name in df["metric"].unique() if name.startswith("data/tasks/")):

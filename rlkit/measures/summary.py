@@ -5,28 +5,25 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import pass_rate
 from rlkit.files import write_text
+from rlkit.laws.fitting import LawFit
 from rlkit.measures.tables import ends, equal_cells_sentence, in_order, runs_behind
 from rlkit.results.read import read_evals, run_facts, run_folders, suite_names
 from rlkit.results.store import plain, read_json
-
-if TYPE_CHECKING:
-    from rlkit.laws import LawFit
 
 KEPT = ("held_out", "model.path", "parameters_non_embedding", "variant", "variant_place")
 
 
 def before_after(evals: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
-    """pass@1 of every cell at its runs' first and last evaluation, with intervals over problems (`pass_rate`).
-
-    The samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Cells without a graded
-    sample at either end have no row, and `attrs["ungraded"]` names them. Returns one row a cell and `when` ("before",
+    """pass@1 of every cell at its runs' first and last evaluation, with intervals over problems (`pass_rate`). The
+    samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Cells without a graded sample
+    at either end have no row, and `attrs["ungraded"]` names them. Returns one row a cell and `when` ("before",
     "after"), smallest model first: pass@1, low, high, tasks, samples, ungraded, runs, steps_least and steps (of the
     evaluation, over the runs), held_out, model.path, parameters_non_embedding."""
     at, missing = ends(evals), ungraded(evals)
@@ -54,8 +51,7 @@ def unequal_steps(change: pd.DataFrame) -> str:
 
 
 def pass_rates(evals: pd.DataFrame, by: Sequence[str], level: float = 0.95) -> pd.DataFrame:
-    """One row a combination of `by` with a graded sample: pass@1, low, high and the counts of `before_after`, which
-    pools alike."""
+    """One row a combination of `by` with a graded sample: pass@1, low, high and counts, pooled as by `before_after`."""
     rows = []
     for names, part in evals.groupby(list(by)):
         if len(graded := part[part["correct"].notna()]):
@@ -71,25 +67,22 @@ def pass_rates(evals: pd.DataFrame, by: Sequence[str], level: float = 0.95) -> p
 
 def suite_changes(folder: str | Path) -> dict[str, pd.DataFrame]:
     """`before_after` of each of `evaluation.suites` with a graded sample at both ends, by its name."""
-    found, names = {}, []
+    found = {}
     with suppress(UserError):
-        names = suite_names(folder)
-    for name in names:
-        with suppress(UserError):
-            found[name] = before_after(read_evals(folder, name).dropna(subset="cell"))
+        for name in suite_names(folder):
+            with suppress(UserError):
+                found[name] = before_after(read_evals(folder, name).dropna(subset="cell"))
     return found
 
 
 def final(df: pd.DataFrame) -> pd.DataFrame:
     """One row a run of the study's file with a graded sample at its last evaluation: its metrics there, its
-    configuration, and `error` = 1 - pass@1, the quantity that power laws describe. A UserError where no run has been
-    evaluated, or the study's file asks for none of those that have."""
+    configuration, and `error` = 1 - pass@1. A UserError where there is none."""
     whole = df[df["data_source"] == "all"]
     if "cell" in whole and len(whole):
         whole = whole.dropna(subset="cell")
         if whole.empty:
-            told = "there is nothing to compare"
-            raise UserError(f"None of these runs is one that the study's file asks for: {told}.")
+            raise UserError("None of these runs is one that the study's file asks for: nothing to compare.")
     last = whole[whole["metric"] == "eval/pass@1"].groupby("run")["step"].max()
     if last.empty:
         raise UserError("None of these runs has been evaluated: there is no metric eval/pass@1.")
@@ -114,7 +107,7 @@ def made_with(path: str | Path) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("run").dropna(axis="columns", how="all")
 
 
-def held_out_error(fit: "LawFit", points: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
+def held_out_error(fit: LawFit, points: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     """One row a held-out cell: observed, the mean of the law's y over its runs; runs; the prediction with the ends of
     the band in which the mean of so many new runs is expected; and error = prediction - observed."""
     y, held = fit.table.names["y"], points[points["held_out"].astype(bool)]
@@ -156,7 +149,7 @@ def seeds_to_show(differences: pd.DataFrame) -> list[str]:
 
 
 def write(
-    folder: str | Path, change: pd.DataFrame, points: pd.DataFrame, fit: "LawFit | None" = None, no_law: str = "",
+    folder: str | Path, change: pd.DataFrame, points: pd.DataFrame, fit: LawFit | None = None, no_law: str = "",
     differences: pd.DataFrame | None = None,
 ) -> str:  # fmt: skip
     """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary. `no_law` says why
@@ -178,8 +171,8 @@ def write(
     if differences is not None:
         lines += [*_differences(differences), ""]
     if fit is None:
-        told = f"none was asked for; rlkit figures {folder} --law power draws one over the model sizes"
-        lines.append(f"no law: {no_law or told}")
+        asked = f"none was asked for; rlkit figures {folder} --law power draws one over the model sizes"
+        lines.append(f"no law: {no_law or asked}")
     else:
         missed = held_out_error(fit, points)
         record = {"fit": json.loads(fit.to_json()), "held_out": plain(missed.to_dict("records"))}

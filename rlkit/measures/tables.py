@@ -17,9 +17,8 @@ FACTS = (
 
 
 def in_order(df: pd.DataFrame, by: str = "model.path") -> pd.DataFrame:
-    """One row a value of `by`, smallest model first, then in the order of the study's file, then by value: `by`, and
-    model.path, parameters_non_embedding and, of cells and variants, variant and variant_place where df has them. A
-    table of measures remembers the rows of the runs behind it."""
+    """One row a value of `by`, smallest model first, then in the order of the study's file: `by`, model.path, its size,
+    and of cells and variants variant and variant_place. Tables of measures remember theirs."""
     known = pd.DataFrame(df.attrs.get("order", []))
     if by in known and set(df[by]) <= set(known[by]):
         return known
@@ -50,8 +49,7 @@ def runs_behind(df: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def remember(table: pd.DataFrame, df: pd.DataFrame, by: str) -> pd.DataFrame:
-    """The table with what its figure needs of the runs in `df` in its attrs: `sources` (`runs_behind`) and `order`
-    (`in_order`)."""
+    """The table with `sources` (`runs_behind`) and `order` (`in_order`) of the runs in `df` in its attrs."""
     table.attrs |= {"sources": runs_behind(df), "order": plain(in_order(df, by).to_dict("records"))}
     return table
 
@@ -83,8 +81,7 @@ def curve_table(df: pd.DataFrame, x: str, metric: str, by: str) -> pd.DataFrame:
 
 
 def first_at(x: np.ndarray, y: np.ndarray, level: float) -> float:
-    """Where the best-so-far of a curve, straight between its points, first reaches a level; NaN when it never does, and
-    the first x when it starts there or above."""
+    """Where the best-so-far of a curve, straight between its points, first reaches a level; NaN when it never does."""
     best = np.maximum.accumulate(y)
     place = int(np.searchsorted(best, level))  # of the first point that is there: a plateau has several
     if place == len(best):
