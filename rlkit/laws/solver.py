@@ -17,17 +17,17 @@ LOSSES = ("ls", "huber", "lad", "binomial")
 
 class Terms(NamedTuple):
     """A loss cell by cell, each (B, n): value, first and second derivative in the prediction, and the curvature of a
-    quadratic above it, which damps the solver where the second derivative vanishes."""
+    quadratic above it, which damps the solver where the second derivative vanishes (None: the second derivative)."""
 
     value: np.ndarray
     slope: np.ndarray
     curvature: np.ndarray | float
-    majorant: np.ndarray | float
+    majorant: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss by name: a sum over rows, never a mean. ls: r²/2; huber: r²/2 inside delta, delta·(|r| - delta/2) outside;
+    """A sum over rows, by name. ls: r²/2; huber (Hoffmann et al. 2022): r²/2 inside delta, delta·(|r| - delta/2) outside;
     lad: |r|, smoothed within delta of zero; binomial: half the deviance of a pass rate y of n = weight samples."""
 
     name: str
@@ -43,9 +43,9 @@ class Loss:
             with np.errstate(divide="ignore", invalid="ignore"):
                 right, fisher = np.where(y > 0, y * np.log(y / p), 0.0), 1 / (p * (1 - p))
                 value = right + np.where(y < 1, (1 - y) * np.log((1 - y) / (1 - p)), 0.0)
-            return Terms(np.where((p > 0) & (p < 1), value, np.inf), r * fisher, fisher, fisher)
+            return Terms(np.where((p > 0) & (p < 1), value, np.inf), r * fisher, fisher)
         if self.name == "ls":
-            return Terms(0.5 * r * r, r, 1.0, 1.0)
+            return Terms(0.5 * r * r, r, 1.0)
         size, slope = np.abs(r), np.clip(r, -self.delta, self.delta)
         inside, majorant = (size <= self.delta).astype(float), self.delta / np.maximum(size, self.delta)
         unit = 1 if self.name == "huber" else 1 / self.delta
@@ -186,7 +186,7 @@ class Problem:
         objective = np.einsum("bn,bn->b", weights, terms.value)
         gradient = (J @ (weights * terms.slope)[:, :, None])[:, :, 0]
         curvature = (J * (weights * terms.curvature)[:, None, :]) @ J.transpose(0, 2, 1)
-        if terms.majorant is terms.curvature or isinstance(terms.majorant, float):
+        if terms.majorant is None:
             damping = np.diagonal(curvature, axis1=1, axis2=2).copy()
         else:
             damping = ((J * J) @ (weights * terms.majorant)[:, :, None])[:, :, 0]
@@ -251,7 +251,7 @@ def _levenberg(problem: Problem, z, y, weights, loss, tolerance: float, free, ro
         moved = np.flatnonzero(better & ~done)  # derivatives are taken where they are needed
         at = active[moved]
         if len(at):
-            terms = Terms(*(part if isinstance(part, float) else part[moved] for part in terms))
+            terms = Terms(*(part[moved] if isinstance(part, np.ndarray) else part for part in terms))
             there = problem.quadratic(z[at], value[moved], terms, _take(weights, at), _take(free, at))
             fine = np.isfinite(there.objective)  # a step to where there is no slope is taken back
             z[at[~fine]], objective[at[~fine]] = before[moved[~fine]], state.objective[moved[~fine]]
