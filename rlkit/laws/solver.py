@@ -27,7 +27,7 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """A sum over rows, by name. ls: r²/2; huber (Hoffmann et al. 2022): r²/2 inside delta, delta·(|r| - delta/2) outside;
+    """A sum over rows. ls: r²/2; huber (Hoffmann et al. 2022): r²/2 inside delta, delta·(|r| - delta/2) outside;
     lad: |r|, smoothed within delta of zero; binomial: half the deviance of a pass rate y of n = weight samples."""
 
     name: str
