@@ -61,7 +61,7 @@ def episode_metrics(
         values = {metric: [measure(t) for t in episodes] for metric, measure in _MEASURES.items()}
         if experts is not None:
             if [dict(t.problem) for t in episodes] != [dict(t.problem) for t in experts]:
-                raise UserError(f"The experts' problems are not those of {name!r}: play both on one list.")
+                raise UserError(f"The experts' problems are not those of {name!r}: play the same list.")
             pairs = list(zip(episodes, experts, strict=True))
             values["expert_order"] = [expert_order(t, e) for t, e in pairs]
             if all(e.total_reward > 0 for e in experts):
