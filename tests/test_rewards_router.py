@@ -366,7 +366,7 @@ def test_an_unknown_data_source_names_the_nearest_and_how_to_add_one(router):
         (("math__x", "1", "", None), "empty"),
         (("math__x", "1", {"a": 1}, None), "text"),
         (("math__x", "1", object(), None), "no JSON form"),
-        (("simulation__arcagi1", "<answer>[[1]]</answer>", "not json", None), "JSON"),
+        (("simulation__arcagi1", "<answer>[[1]]</answer>", "not json", None), "must be a list"),
         (("simulation__arcagi1", "<answer>[[1]]</answer>", [[1, 2], [3]], None), "rows"),
         (("logic__zebra_puzzle_dataset", "x", ["a"], None), "dict"),
         (("codegen__taco", "```python\n1\n```", {"inputs": ["1"]}, None), "inputs and outputs"),

@@ -162,9 +162,11 @@ def test_nothing_of_one_program_reaches_the_next(jail):
 
 
 def test_a_file_in_a_folder_of_the_system_does_not_reach_the_next_program(jail):
-    shown = "import os\nfor p in ('/run/lock', '/dev/mqueue', '/var/tmp'):\n    print(os.path.exists(p + '/left'))\n"
-    leave = "    try: open(p + '/left', 'w').close()\n    except OSError: pass"
-    assert [run(jail, shown + leave).stdout for _ in range(2)] == [b"False\n" * 3] * 2
+    program = (
+        f"import os\nfor p in ('/run/lock', '/dev/mqueue', '/var/tmp'):\n    p += '/left{os.getpid()}'\n"
+    )
+    program += "    print(os.path.exists(p))\n    try: open(p, 'w').close()\n    except OSError: pass"
+    assert [run(jail, program).stdout for _ in range(2)] == [b"False\n" * 3] * 2
 
 
 TAKEN = """import socket

@@ -5,6 +5,7 @@ a verdict without an answer) or hang (it never ends). Cheats and hangs have a `n
 """
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
@@ -79,26 +80,20 @@ class Audit:
                 result = {True: "ACCEPTED", False: "refused", None: "error"}[case["verdict"]]
                 lines.append(f"{case['note']:<47}{case['domain']:<15}{result:<9}{case['seconds']:>9.2f}")
         lines += ["", f"{'domain':<15}{'cases':>7}{'false pos.':>12}{'false neg.':>12}{'errors':>8}"]
-        for domain in dict.fromkeys(case["domain"] for case in self.cases):
-            count = sum(case["domain"] == domain for case in self.cases)
-            wrong = [case["verdict"] for case in self.failures if case["domain"] == domain]
-            false = f"{wrong.count(True):>12}{wrong.count(False):>12}{wrong.count(None):>8}"
-            lines.append(f"{domain:<15}{count:>7}{false}")
+        for domain, count in Counter(case["domain"] for case in self.cases).items():
+            wrong = Counter(case["verdict"] for case in self.failures if case["domain"] == domain)
+            lines.append(f"{domain:<15}{count:>7}{wrong[True]:>12}{wrong[False]:>12}{wrong[None]:>8}")
         share = f"{len(self.failures)} of {len(self.cases)} verdicts are wrong"
         return "\n".join([*lines, "", f"Scorer {self.scorer}, sandbox {self.sandbox}: {share}."])
 
 
 def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> Audit:
-    """Grade the shipped cases and store the result as JSON in `out`. Raises UserError where `out` cannot be written, or
-    the reward function cannot be loaded."""
+    """Grade the shipped cases and store the result as JSON in `out`. Raises UserError where `out` cannot be written,
+    programs cannot be run safely, or the reward function cannot be loaded."""
     config = config or RewardConfig(timeout=AUDIT_SECONDS)
     if out is not None:
         require_space(Path(out).parent, 0)
-    try:
-        sandbox = choose(config.sandbox)
-    except UserError:
-        sandbox = "none"
-    result = Audit("/".join(scorer_of(config).values()), sandbox, cases())
+    result = Audit("/".join(scorer_of(config).values()), choose(config.sandbox), cases())
     rows = [(c["data_source"], c["response"], c["ground_truth"], c["extra_info"]) for c in result.cases]
     with Router(config) as router:
         for case, (reward, seconds) in zip(result.cases, router.submit(rows), strict=True):

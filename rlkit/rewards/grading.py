@@ -25,6 +25,7 @@ NOBODY = 65534  # the user that a custom function runs as where we are root
 SCORER_VERSION = "8"
 """Changes whenever any scorer's verdict changes; stored with every run."""
 _VERL = "verl.utils.reward_score"
+_signature = lru_cache(inspect.signature)
 
 
 def grade(
@@ -54,16 +55,16 @@ def grade(
             given = [data_source, response, ground_truth, dict(extra)]
             reward = _reward_of(_VERL, score_in_sandbox(grading, source, given, (_VERL,)))
         else:
-            reward = _scored(resolve(data_source), response, truth, extra, grading)
+            scorer = resolve(data_source)
+            options = {"grading": grading} if "grading" in _signature(scorer).parameters else {}
+            reward = _as_paid(scorer(response, truth, extra, **options), grading.settings)
         return _with_format(reward, response, grading.settings)
     except WrongAnswer as error:
         return Reward.of(False, reason=str(error))
     except (UserError, Ungradable) as error:
         return Reward.failed(str(error))
-    except MemoryError:
-        return Reward.of(False, killed="memory")
-    except RecursionError:
-        return Reward.of(False, killed="recursion")
+    except (MemoryError, RecursionError) as error:
+        return Reward.of(False, killed=type(error).__name__.removesuffix("Error").lower())
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
@@ -73,17 +74,9 @@ def grade(
         return Reward.of(False, exception=reason[:300])
 
 
-@lru_cache
-def _takes_grading(scorer: Callable[..., Reward]) -> bool:
-    return "grading" in inspect.signature(scorer).parameters
-
-
-def _scored(
-    scorer: Callable[..., Reward], response: str, truth: Any, extra: Mapping[str, Any], grading: Grading
-) -> Reward:
-    """The reward by one of rlkit's scorers: its share, or all or nothing."""
-    reward = scorer(response, truth, extra, **({"grading": grading} if _takes_grading(scorer) else {}))
-    if grading.settings.partial_credit:
+def _as_paid(reward: Reward, settings: RewardConfig) -> Reward:
+    """The reward of one of rlkit's scorers: its share, or all or nothing."""
+    if settings.partial_credit:
         return replace(reward, parts={**reward.parts, "share": reward.value})
     return reward if reward.value == reward.correct else replace(reward, value=float(bool(reward.correct)))
 
@@ -120,9 +113,6 @@ def grading_metrics(rewards: Sequence[Reward | None]) -> dict[str, float]:
     }
 
 
-# Functions of the user's own
-
-
 def _reward_of(name: str, result: Any) -> Reward:
     """A number, or a mapping with `score` and `acc`, as a Reward. `acc` says whether the answer is right; without it, a
     score of at least 1 does."""
@@ -146,10 +136,8 @@ def load_function(name: str) -> Callable[..., Any]:
     has no such function."""
     place, _, attribute = name.rpartition(":")
     try:
-        if place.endswith(".py"):
-            names = runpy.run_path(place, run_name="rlkit_custom_reward")
-        else:
-            names = vars(importlib.import_module(place))
+        own = place.endswith(".py")
+        names = runpy.run_path(place, {}, "custom_reward") if own else vars(importlib.import_module(place))
     except (ImportError, OSError, AttributeError, SyntaxError) as error:
         raise UserError(f"custom_reward_function is {name!r}: {error}.") from None
     if attribute not in names:
@@ -176,11 +164,11 @@ def scorer_of(config: RewardConfig) -> dict[str, str]:
 def isolation(config: RewardConfig) -> str | None:
     """What a run says about the isolation of scorers that are not rlkit's; None for rlkit's own."""
     if config.custom_reward_function is not None:
-        user = "you, and can read your files and your processes' keys and tokens"
+        root = os.geteuid() == 0
+        user = "nobody" if root else "you, and can read your files and your processes' keys and tokens"
         return (
-            f"reward.custom_reward_function runs outside the sandbox as {user if os.geteuid() else 'nobody'}. Of our "
-            "environment it is given reward.env_vars alone. If it evaluates what answers say, they can forge verdicts "
-            "and do what it can."
+            f"reward.custom_reward_function runs outside the sandbox as {user}. Of our environment it is given "
+            "reward.env_vars alone. If it evaluates what answers say, they can forge verdicts and do what it can."
         )
     if config.scorer == "verl":
         return "reward.scorer verl evaluates what answers say, in the sandbox: an answer can forge its own verdict."

@@ -34,15 +34,13 @@ class Outcomes:
         self.found: list[Outcome | None] = []
         self._changed = changed
 
-    def __getitem__(self, index: int) -> Outcome:
-        if (outcome := self.found[index]) is None:
-            with self._changed:
-                while (outcome := self.found[index]) is None:
-                    self._changed.wait()
-        return outcome
-
     def __iter__(self) -> Iterator[Outcome]:
-        return map(self.__getitem__, range(len(self.found)))
+        for index, outcome in enumerate(self.found):
+            if outcome is None:
+                with self._changed:
+                    while (outcome := self.found[index]) is None:
+                        self._changed.wait()
+            yield outcome
 
 
 class _Job(NamedTuple):
@@ -199,9 +197,7 @@ class Router(AbstractContextManager["Router"]):
         return worker
 
     def _end_worker(self) -> None:
-        with self._changed:
-            worker = self._workers.pop(threading.get_ident(), None)
-        if worker is not None:
+        if worker := self._workers.pop(threading.get_ident(), None):
             worker.close()
 
     def close(self) -> None:
@@ -210,12 +206,11 @@ class Router(AbstractContextManager["Router"]):
             return
         with self._changed:
             self._closed = True
-            for worker in self._workers.values():
+            for worker in [*self._workers.values()]:
                 worker.kill()
-            left = [*self._jobs]
-            self._jobs.clear()
+            left, self._jobs = self._jobs, deque()
         self._threads.shutdown()
-        self._fail(left, "The router was closed.")
+        self._fail([*left], "The router was closed.")
         while self._workers:
             self._workers.popitem()[1].close()
 
@@ -224,13 +219,12 @@ class Router(AbstractContextManager["Router"]):
 
 
 @lru_cache
-def _router(process: int, config: str) -> Router:
-    return Router(RewardConfig.model_validate_json(config))
-
-
-def shared_router(config: RewardConfig | None = None) -> Router:
+def shared_router(config: RewardConfig) -> Router:
     """A router of this process for a configuration, started at the first call and kept."""
-    return _router(os.getpid(), (config or RewardConfig()).model_dump_json())
+    return Router(config)
+
+
+os.register_at_fork(after_in_child=shared_router.cache_clear)
 
 
 def score(
@@ -238,4 +232,4 @@ def score(
 ) -> Reward:
     """The reward of one answer, through a router that is started at the first call and then kept. An unknown
     data_source is an error that names the nearest known ones."""
-    return shared_router().grade_rows([(data_source, response, ground_truth, extra_info)])[0]
+    return shared_router(RewardConfig()).grade_rows([(data_source, response, ground_truth, extra_info)])[0]

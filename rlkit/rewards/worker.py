@@ -48,22 +48,18 @@ _VARIABLES = {
     "HF_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "PYTHONPATH", "PYTHONHOME", "PYTHONUTF8", "PYTHONHASHSEED", "PYTHONNOUSERSITE", "PYTHONUSERBASE",
-    "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "LC_ALL", "LC_CTYPE", "LC_COLLATE", "LC_MESSAGES", "LC_NUMERIC",
-    "LC_MONETARY", "LC_TIME",
+    "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME",
 }  # fmt: skip
 
 
 def environment(config: RewardConfig) -> dict[str, str]:
     """The variables of this process that a worker gets: a fixed list without secrets, those of `reward.env_vars`, and
     the judge's key where there is a judge."""
-    named = {*config.env_vars, *(("JUDGE_API_KEY",) if config.judge_url else ())}
-    found = {"OPENBLAS_NUM_THREADS": "1"}  # each thread takes address space, of which there is a limit
-    for name, value in os.environ.items():
-        if name in named or (
-            name in _VARIABLES and "@" not in value
-        ):  # a proxy's address may hold a password
-            found[name] = value
-    return found
+    # A proxy's address may hold a password; threads take address space, of which there is a limit.
+    names = {name for name in _VARIABLES if "@" not in os.environ.get(name, "")}
+    names |= {*config.env_vars, *(["JUDGE_API_KEY"] if config.judge_url else [])}
+    threads = {"OPENBLAS_NUM_THREADS": "1"}
+    return threads | {name: os.environ[name] for name in names & os.environ.keys()}
 
 
 # In the router's process
@@ -221,9 +217,8 @@ def _serve(channel: Channel, begins: int) -> None:
         try:
             message = encode([number, wait, *outcomes])
         except Exception:  # of any kind: the parts are the scorer's
-            for outcome in outcomes:
-                outcome[2] = {"parts": "they have no JSON form"}
-            message = encode([number, wait, *outcomes])
+            said = {"parts": "they have no JSON form"}
+            message = encode([number, wait, *([*o[:2], said, *o[3:]] for o in outcomes)])
         channel.write(message)
         number, told = number + len(outcomes), time.perf_counter()
         outcomes.clear()

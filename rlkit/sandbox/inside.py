@@ -1,7 +1,5 @@
 """What runs inside the sandbox: a script, or a program whose functions are called by name (testing.py: the tests).
-
-Standard library only.
-"""
+Standard library only."""
 
 from __future__ import annotations
 
@@ -97,17 +95,13 @@ def script(program: str) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def _prelude() -> dict[str, Any]:
-    """What LeetCode imports for its programs, which therefore do not: modules, `List`, `deque` …"""
-    names: dict[str, Any] = {name: sys.modules[name] for name in (*COMMON, "sys")}
-    for home in ("typing", "collections", "itertools", "functools", "heapq", "bisect"):
-        module = sys.modules[home]
-        public = {n: v for n, v in vars(module).items() if not n.startswith("_") and callable(v)}
-        names |= public | {n: getattr(module, n) for n in getattr(module, "__all__", ())}
-    return {name: value for name, value in names.items() if not hasattr(builtins, name)}
-
-
-PRELUDE = _prelude()
+PRELUDE: dict[str, Any] = {name: sys.modules[name] for name in (*COMMON, "sys")}
+"""What LeetCode imports for its programs, which therefore do not: modules, `List`, `deque` …"""
+for _module in map(sys.modules.__getitem__, "typing collections itertools functools heapq bisect".split()):  # noqa: SIM905
+    PRELUDE |= {n: v for n, v in vars(_module).items() if not n.startswith("_") and callable(v)}
+    PRELUDE |= {n: getattr(_module, n) for n in getattr(_module, "__all__", ())}
+for _name in PRELUDE.keys() & vars(builtins).keys():
+    del PRELUDE[_name]
 
 
 def solution_module(program: str, prefix: str) -> tuple[types.ModuleType, list[str], dict[str, Any]]:

@@ -96,8 +96,7 @@ class _Server:
                     _mounts(self.limits["FSIZE"])
                 if (program := os.fork()) == 0:  # which has nothing of the life pipe
                     os.chdir(folder)
-                    self._confine(job, descriptors)
-                    _do(job)
+                    self._program(job, descriptors)
                 for number in descriptors:
                     os.close(number)
                 while (ended := os.wait())[0] != program:
@@ -114,7 +113,6 @@ class _Server:
             os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-            self._kill_user()
         _, status = os.waitpid(pid, 0)
         if not contained:
             self._clean(folder)
@@ -144,33 +142,32 @@ class _Server:
                     total += int(sizes.get("VmRSS", 0)) - int(sizes.get("RssFile", 0)) << 10
         return total
 
-    def _kill_user(self) -> None:
-        """End all processes of the programs' user."""
-        if self.level == "rlimits":
-            if (helper := os.fork()) == 0:
-                self._become_user()
-                os.kill(-1, signal.SIGKILL)  # everything of this user but this process
-                os._exit(0)
-            os.waitpid(helper, 0)
-
     def _clean(self, folder: str) -> None:
-        """Reap processes that outlived their parents, and remove what the program left where all may write."""
+        """End and reap all processes of the programs' user, and remove what the program left where all may write."""
+        if self.level == "rlimits" and os.fork() == 0:
+            self._become_user()
+            os.kill(-1, signal.SIGKILL)  # everything of this user but this process
+            os._exit(0)
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait()
-        _remove(folder)
+        left = [folder]
         for place in filter(os.path.isdir, _SHARED if self.level == "rlimits" else ()):
-            for entry in list(os.scandir(place)):
+            for entry in os.scandir(place):
                 with contextlib.suppress(OSError):  # others come and go meanwhile
-                    if entry.stat(follow_symlinks=False).st_uid == self.user:
-                        _remove(entry.path)
+                    left += [entry.path] * (entry.stat(follow_symlinks=False).st_uid == self.user)
+        for path in left:
+            try:
+                os.rmdir(path)
+            except OSError:  # a file, or a folder that is not empty
+                subprocess.run(["rm", "-rf", path], stderr=subprocess.DEVNULL)
 
-    def _confine(self, job: Mapping[str, Any], descriptors: list[int]) -> None:
-        """In the program's own process: keep its descriptors alone, set the limits, give up every right."""
+    def _program(self, job: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
+        """Be the program's own process: keep its descriptors alone, set the limits, give up every right, do the job."""
         for target, number in enumerate(descriptors):
             os.dup2(number, target + 100)
         for target in range(len(descriptors)):
-            os.dup2(target + 100, target, inheritable=True)
+            os.dup2(target + 100, target)
         os.closerange(len(descriptors), 4096)
         for name, value in {**self.limits, "CPU": int(job["seconds"]) + 2}.items():
             kind = getattr(resource, f"RLIMIT_{name}")
@@ -186,29 +183,18 @@ class _Server:
         if job["role"] != "tests":
             _call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)  # its own /proc/self is its to read
         os.umask(0o077)
+        if job["role"] == "script":
+            inside.script(job["program"])
+        channel = Channel(socket.socket(fileno=3))
+        if job["role"] == "functions":
+            inside.functions(channel, job["program"], job["prefix"])
+        testing.run(channel, job, socket.socket(fileno=4) if job["role"] == "tests" else None)
+        os._exit(0)
 
     def _become_user(self) -> None:
         os.setgroups([])
         os.setresgid(self.user, self.user, self.user)
         os.setresuid(self.user, self.user, self.user)
-
-
-def _do(job: Mapping[str, Any]) -> NoReturn:
-    """The job of a program's process, whose first channel is descriptor 3."""
-    if job["role"] == "script":
-        inside.script(job["program"])
-    channel = Channel(socket.socket(fileno=3))
-    if job["role"] == "functions":
-        inside.functions(channel, job["program"], job["prefix"])
-    testing.run(channel, job, socket.socket(fileno=4) if job["role"] == "tests" else None)
-    os._exit(0)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except OSError:  # a file, or a folder that is not empty
-        subprocess.run(["rm", "-rf", path], stderr=subprocess.DEVNULL)
 
 
 def _fork_contained() -> int:

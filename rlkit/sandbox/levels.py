@@ -64,7 +64,7 @@ def choose(wanted: str = "auto") -> str:
 
 
 def report() -> str:
-    """Which isolation is active on this machine and how to raise it, for people."""
+    """Which isolation is active on this machine and how to raise it, in a sentence."""
     try:
         level = choose()
     except UserError as error:
@@ -206,36 +206,34 @@ _BOOT = "import sys; sys.path.append(sys.argv[1]); from sandbox import jail; jai
 
 def _command(level: str, settings: dict[str, Any]) -> list[str]:
     """The command line of a jail with these settings, as jail.main has them, but for level and paths."""
-    own, home, outside = str(_python()), Path(__file__).parent.parent, []
+    own, home, outside = str(_python()), str(Path(__file__).parent.parent), []
     python = str(_python(for_all=True)) if level == "rlimits" and not settings["modules"] else own
     folders = [f for f in sys.path if f.endswith("-packages") and os.path.isdir(f)]
     paths = folders if Path(python).name == Path(own).name else []  # compiled code needs a Python like ours
     if level == "bubblewrap":
-        bound = [
-            (f"{folder}/{name}", f"/packages/{name}") for folder in reversed(folders) for name in _PACKAGES
-        ]
-        bound += [(f, f"/installed/{i}") for i, f in enumerate(folders) if settings["modules"]]
-        bound += [(str(Path(__file__).parent), "/jail/sandbox")]
+        bound = {f"{home}/sandbox": "/jail/sandbox"}
+        if settings["modules"]:
+            bound |= {folder: f"/packages/{i}" for i, folder in enumerate(folders)}
+        else:
+            bound |= {f"{folder}/{n}": f"/packages/0/{n}" for folder in reversed(folders) for n in _PACKAGES}
+        paths = [f"/packages/{i}" for i, _ in enumerate(folders)]
         home, outside = "/jail", _bubblewrap(python, bound)
-        paths = ["/packages", *(f"/installed/{i}" for i, _ in enumerate(folders) if settings["modules"])]
     settings |= {"level": level, "paths": paths}
-    return [*outside, python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, str(home), json.dumps(settings)]
+    return [*outside, python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, home, json.dumps(settings)]
 
 
-def _bubblewrap(python: str, bound: list[tuple[str, str]]) -> list[str]:
-    """The beginning of the command: a system with the files `bound` that exist, each with its place in it."""
+def _bubblewrap(python: str, bound: Mapping[str, str]) -> list[str]:
+    """The beginning of the command: a system with those files of `bound` that exist, in the places given there."""
     prefix, user = str(Path(python).parent.parent), "--unshare-user"
     if os.geteuid() == 0:
         user = "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID"
     line = f"""bwrap {user} --cap-add CAP_SYS_ADMIN --cap-add CAP_KILL --die-with-parent
         --unshare-net --unshare-pid --unshare-ipc --unshare-uts --proc /proc --dev /dev --tmpfs /tmp
-        --perms 0755 --dir /packages --perms 0755 --dir /installed --perms 0755 --dir /jail
+        --perms 0755 --dir /packages --perms 0755 --dir /packages/0 --perms 0755 --dir /jail
         --ro-bind-try /etc/ld.so.cache /etc/ld.so.cache --ro-bind-try /etc/localtime /etc/localtime""".split()
     for place in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"):
-        if os.path.islink(place):
-            line += ["--symlink", os.readlink(place), place]
-        elif os.path.isdir(place):
-            line += ["--ro-bind", place, place]
+        link = os.path.islink(place)
+        line += ["--symlink", os.readlink(place), place] if link else ["--ro-bind-try", place, place]
     if not prefix.startswith("/usr"):
         for parent in reversed(Path(prefix).parents[:-1]):
             line += ["--perms", "0755", "--dir", str(parent)]
@@ -244,7 +242,7 @@ def _bubblewrap(python: str, bound: list[tuple[str, str]]) -> list[str]:
         shown = folder.endswith("-packages") and folder.startswith(("/usr/", f"{prefix}/"))
         if shown and os.path.isdir(folder):
             line += ["--tmpfs", folder, "--remount-ro", folder]  # the grader may be installed there
-    for origin, place in bound:
+    for origin, place in bound.items():
         line += ["--ro-bind-try", origin, place]
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
 

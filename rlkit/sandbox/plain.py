@@ -1,8 +1,5 @@
-"""What crosses the border of a sandbox: messages over a socket, and values as JSON.
-
-Standard library only. What has no plain form stays where it is, and the other side gets an `Opaque`, which is equal to
-nothing.
-"""
+"""What crosses the border of a sandbox: messages over a socket, and values as JSON. Standard library only. What has no
+plain form stays where it is, and the other side gets an `Opaque`, which is equal to nothing."""
 
 from __future__ import annotations
 
@@ -98,14 +95,6 @@ class Opaque:
         return self.truth
 
 
-class NotPlain(TypeError):
-    """A value that cannot be passed to a program."""
-
-    def __init__(self, item: Any) -> None:
-        self.opaque = isinstance(item, Opaque)
-        super().__init__(f"a {item.kind if self.opaque else type(item).__name__} is no plain value")
-
-
 def _fraction(digits: str) -> fractions.Fraction:
     if len(digits) > _MANY:
         raise ValueError("a fraction is too long")
@@ -146,11 +135,12 @@ class Plain:
 
     Args:
         shared: classes that both sides have from the same prefix; of their instances the attributes are sent.
-        opaque: whether a value without a plain form becomes an Opaque on the other side; else it is an error.
+        opaque: whether a value without a plain form becomes an Opaque on the other side; else it is a TypeError.
     """
 
     def __init__(self, shared: Mapping[str, Any], opaque: bool = False) -> None:
         self.shared, self.opaque = shared, opaque
+        self.insufficient = False  # whether a value of this side was refused
 
     def encode(self, value: Any, passed: Iterable[Any] = ()) -> tuple[Nodes, list[Any]]:
         """The nodes, and the mutable objects among them in order. Those of `passed` are sent with their number."""
@@ -194,7 +184,8 @@ class Plain:
         if isinstance(item, _ITERATED):
             return ["iterator", [place(x) for x in itertools.islice(item, _MANY)]]
         if not self.opaque:
-            raise NotPlain(item)
+            self.insufficient = self.insufficient or not isinstance(item, Opaque)
+            raise TypeError(f"a {getattr(item, 'kind', cls.__name__)} is no plain value")
         try:
             return ["opaque", cls.__name__, bool(item)]
         except Exception:

@@ -1,7 +1,5 @@
-"""What scorers and environments ask the sandbox for: run a script, call functions, run test code.
-
-Jails are started at the first use in a thread and kept for it; one that breaks down is replaced.
-"""
+"""What scorers and environments ask the sandbox for: run a script, call functions, run test code. Jails are started at
+the first use in a thread and kept for it; one that breaks down is replaced."""
 
 import contextlib
 import os
@@ -32,16 +30,10 @@ MARGIN = 1.0  # seconds of an answer's time that are kept for ending the sandbox
 
 
 class Grading:
-    """What a scorer with a parameter `grading` may use: the settings and the time left for this answer.
+    """What a scorer with a parameter `grading` may use: the run's reward section, `settings`, and the time left for
+    this answer. `announce` is told how many seconds to wait for it from now on."""
 
-    Args:
-        settings: the run's reward section.
-        announce: told how many seconds to wait for this answer from now on.
-    """
-
-    def __init__(
-        self, settings: "RewardConfig", announce: Callable[[float], None] = lambda seconds: None
-    ) -> None:
+    def __init__(self, settings: "RewardConfig", announce: Callable[[float], None] = lambda _: None) -> None:
         self.settings, self._announce = settings, announce
         self._deadline = time.monotonic() + settings.timeout
 
@@ -97,19 +89,16 @@ def _twice(task: Callable[P, T]) -> Callable[P, T]:
 
 
 @_twice
-def run_script(grading: Grading, program: str, stdin: str | bytes = b"", seconds: float = 10.0) -> Outcome:
+def run_script(grading: Grading, program: str, stdin: str = "", seconds: float = 10.0) -> Outcome:
     """Run a program as `python main.py` would. Raises Ungradable where the sandbox cannot be started, UserError where
     no safe isolation works."""
-    data = stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
-    return _jail(grading).run(program, data, seconds)
+    return _jail(grading).run(program, stdin.encode("utf-8", "surrogatepass"), seconds)
 
 
 def missing_package(grading: Grading, error: str) -> str | None:
     """The package that a program could not import and that the sandbox should have, from the program's error."""
-    found = re.search(r"No module named '(\w+)", error)
-    if found is None or found[1] not in PROMISED:
-        return None
-    return None if run_script(grading, f"import {found[1]}", seconds=30.0).ok else found[1]
+    found = re.search(rf"No module named '({'|'.join(PROMISED)})\b", error)
+    return found[1] if found and not run_script(grading, f"import {found[1]}", seconds=30.0).ok else None
 
 
 @dataclass(frozen=True)
@@ -204,9 +193,10 @@ def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apa
     only the tests' process has."""
     nonce, jails = secrets.token_hex(), [_jail(grading)]
     job = {
-        "tests": tests.text, "prefix": tests.prefix, "entry": tests.entry or last_function(program),
-        "named": tests.entry, "pytest": tests.pytest, "all": grading.settings.partial_credit,
-        "each": grading.settings.timeout, "nonce": nonce,
+        "tests": tests.text, "prefix": tests.prefix, "pytest": tests.pytest, "nonce": nonce,
+        "entry": tests.entry or last_function(program), "named": tests.entry,  # by the row
+        "all": grading.settings.partial_credit,  # go on after a failure
+        "each": grading.settings.timeout,  # from one check to the next, after which the process is ended
     }  # fmt: skip
     verdict, verdict_end = socket.socketpair()
     if apart:

@@ -1,7 +1,5 @@
 """Test code before it is run: what it checks, what it takes from a program, and whether it needs the program's objects.
-
-Standard library only: the process that runs the tests reads them, too.
-"""
+Standard library only: the process that runs the tests reads them, too."""
 
 from __future__ import annotations
 
@@ -52,9 +50,8 @@ class TestCode:
         self.entry = entry.rpartition(".")[2] if entry else None
         self.tree, before = ast.parse(text), ast.parse(prefix)
         self.nodes, self.before = list(ast.walk(self.tree)), list(ast.walk(before))
-        imports = [n for n in self.tree.body if isinstance(n, ast.Import)]
         froms = [n for n in self.nodes if isinstance(n, ast.ImportFrom)]
-        modules = [a.name for n in imports for a in n.names]
+        modules = [a.name for n in self.tree.body if isinstance(n, ast.Import) for a in n.names]
         modules += [n.module or "" for n in froms if n in self.tree.body and not n.level]
         self.imported = sorted({m.partition(".")[0] for m in modules} - {"", "solution", "__future__"})
         """The modules that it needs."""
@@ -155,12 +152,11 @@ class TestCode:
     def _compared(self) -> set[ast.AST]:
         """Calls that are compared with something that is not the program's: of functions, whatever their names."""
         found: set[ast.AST] = set()
-        for node in self.nodes:
-            if isinstance(node, ast.Assert):
-                test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
-                sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
-                own = [side for side in sides if self.free & {*map(_id, ast.walk(side))}]
-                found |= {*own} if len(own) == 1 else set()
+        for test in [n.test for n in self.nodes if isinstance(n, ast.Assert)]:
+            test = test.operand if isinstance(test, ast.UnaryOp) else test
+            sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
+            own = [side for side in sides if self.free & {*map(_id, ast.walk(side))}]
+            found |= {*own} if len(own) == 1 else set()
         return found
 
 
@@ -204,18 +200,16 @@ def callee(node: ast.AST) -> str:
 def _is_test(node: ast.AST) -> TypeGuard[Any]:
     """Whether it is run without being called: check(candidate), a test function, a test class."""
     if isinstance(node, ast.ClassDef):
-        cases = any(ast.unparse(base).endswith("TestCase") for base in node.bases)
-        return node.name.startswith("Test") or cases
+        return node.name.startswith("Test") or any(ast.unparse(b).endswith("TestCase") for b in node.bases)
     return isinstance(node, _FUNCTIONS) and (node.name == "check" or node.name.startswith("test"))
 
 
 def _is_announced(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
     """Whether a function or class of the prefix has no body yet."""
-    idle = (ast.Pass, ast.Raise, ast.Import, ast.ImportFrom)
-    said = [n.value if isinstance(n, ast.Expr) else n for n in node.body]
     if isinstance(node, ast.ClassDef):
         return node.name == "Solution"
-    return all(isinstance(n, (*idle, ast.Constant)) for n in said)
+    said = [n.value if isinstance(n, ast.Expr) else n for n in node.body]
+    return all(isinstance(n, ast.Pass | ast.Raise | ast.Import | ast.ImportFrom | ast.Constant) for n in said)
 
 
 def _is_check(node: ast.AST) -> bool:

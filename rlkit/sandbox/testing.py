@@ -33,10 +33,7 @@ class Program:
     `shared` classes, by name, from the same prefix. Raises NotLoaded where it fails to load."""
 
     def __init__(self, channel: plain.Channel, shared: Mapping[str, Any]) -> None:
-        self.insufficient = False
-        """Whether something was passed to the program that is no plain value."""
-        self._channel, self._shared, self._plain = channel, shared, plain.Plain(shared)
-        self._count = itertools.count()
+        self.plain, self._channel, self._count = plain.Plain(shared), channel, itertools.count()
         kind, content = channel.receive()
         if kind != "loaded":
             raise NotLoaded(str(content)[:300])
@@ -46,14 +43,10 @@ class Program:
         """The plain value of a call, or of a name that is no function; and what the program raised, if anything: the
         nearest built-in class, its own class's name, and the arguments. `number` is that of the instance of `Solution`
         whose method it is; None for a function, or a new instance."""
-        try:
-            nodes, passed = self._plain.encode([name, number, list(arguments), dict(keywords)])
-        except plain.NotPlain as error:
-            self.insufficient = self.insufficient or not error.opaque
-            raise
+        nodes, passed = self.plain.encode([name, number, list(arguments), dict(keywords)])
         self._channel.send(nodes)
         kind, *content = self._channel.receive()
-        return (None, content) if kind == "raise" else (self._plain.decode(content[0], passed)[0][0], [])
+        return (None, content) if kind == "raise" else (self.plain.decode(content[0], passed)[0][0], [])
 
     def names(self, used: set[str]) -> dict[str, Any]:
         """A function for each of the program's functions, and the values of its other names."""
@@ -84,7 +77,7 @@ class Program:
     def _exception(self, base: str, name: str, arguments: list[Any]) -> Exception:
         """The program's exception as the nearest built-in one: never one that ends this process, or a loop of the
         tests as StopIteration does."""
-        cls = self._shared.get(name) or getattr(builtins, str(base), None)
+        cls = self.plain.shared.get(name) or getattr(builtins, str(base), None)
         if not (isinstance(cls, type) and issubclass(cls, Exception)):
             cls = Exception
         elif issubclass(cls, StopIteration):
@@ -97,24 +90,16 @@ class Program:
             return Exception(name, *arguments)
 
 
-class Fault(Exception):
-    """Why the tests say nothing about any program."""
-
-
 def run(verdict: plain.Channel, job: Mapping[str, Any], sock: socket.socket | None = None) -> None:
-    """Run test code and send the job's nonce and the outcome, as programs.Tested has it.
-
-    The job has tests, prefix, entry and pytest (of TestCode), named (the entry that the row names), all (go on after a
-    failure), each (seconds from one check to the next, after which the process is ended), nonce, and the program, which
-    is run in this process unless `sock` leads to the one that it runs in.
-    """
+    """Run test code and send the job's nonce and the outcome, as programs.Tested has it. The job is that of
+    programs._tested; its program is run in this process unless `sock` leads to the one that it runs in."""
     tests, fault = _Run(job), None
     try:
-        tests.prepare(sock)
-        if tests.statements():
-            tests.definitions()
-    except Fault as error:
-        fault = str(error)
+        fault = tests.fault()
+        if fault is None:
+            tests.load(sock)
+            if tests.statements():
+                tests.definitions()
     except BaseException as error:
         tests.failed(str(error) if isinstance(error, NotLoaded | plain.Lost) else inside.said(error))
     if not tests.checks:
@@ -122,7 +107,7 @@ def run(verdict: plain.Channel, job: Mapping[str, Any], sock: socket.socket | No
     if not tests.total:  # loops, or a function that asserts and is called
         tests.passed = int(not tests.error)
     outcome = {"passed": tests.passed, "total": max(1, tests.total), "error": tests.error, "fault": fault}
-    insufficient = bool(tests.program and tests.program.insufficient)
+    insufficient = bool(tests.program and tests.program.plain.insufficient)
     verdict.send(job["nonce"], {**outcome, "insufficient": insufficient})
 
 
@@ -145,15 +130,22 @@ class _Run:
         self.checks += counts
         signal.setitimer(signal.ITIMER_REAL, self.job["each"])
 
-    def prepare(self, sock: socket.socket | None) -> None:
-        """Run the prefix, and bring the program's names into the tests' namespace. Raises Fault."""
+    def fault(self) -> str | None:
+        """Run the prefix: why the tests say nothing about any program, if so."""
         for name in self.code.imported:
             if importlib.util.find_spec(name) is None:
-                raise Fault(f"the sandbox has no {name}, which they need: install it, and bubblewrap")
+                return f"the sandbox has no {name}, which they need: install it, and bubblewrap"
         try:
             inside.run_code(self.job["prefix"], "prefix.py", self.space)
         except Exception as error:
-            raise Fault(f"the prefix fails: {inside.said(error)}") from None
+            return f"the prefix fails: {inside.said(error)}"
+
+    def load(self, sock: socket.socket | None) -> None:
+        """Bind the program's names, and those of the standard library that the tests take for granted.
+
+        The prefix's names are the prefix's, unless it only announces what the program is to define. A name that hides
+        one of Python's counts only if it is what is tested: the tests' own `abs` and `Counter` are the real ones.
+        """
         if sock:
             classes = {n: v for n, v in self.space.items() if isinstance(v, type)}
             shared = {n: v for n, v in classes.items() if v.__module__ == "__main__"}
@@ -163,14 +155,6 @@ class _Run:
             module, own, before = inside.solution_module(self.job["program"], self.job["prefix"])
             self.space.update((n, before[n]) for n in self.space.keys() & before.keys() if n[:2] != "__")
             found = {n: vars(module)[n] for n in own}
-        self._bind(found)
-
-    def _bind(self, found: dict[str, Any]) -> None:
-        """Bind the program's names, and those of the standard library that the tests take for granted.
-
-        The prefix's names are the prefix's, unless it only announces what the program is to define. A name that hides
-        one of Python's counts only if it is what is tested: the tests' own `abs` and `Counter` are the real ones.
-        """
         own = self.space.keys() - self.code.announced
         free = found.keys() & self.code.used - own
         mine = {n for n in free if not hasattr(builtins, n) and n not in inside.PRELUDE} or free
@@ -202,8 +186,7 @@ class _Run:
         return self.job["all"] or not self.error
 
     def definitions(self) -> None:
-        """Run what the tests define and do not call: check(candidate), test functions, test classes. Each function is
-        a test."""
+        """Run what the tests define and do not call: check(candidate) and test functions, each a test, and classes."""
         called = {*map(callee, self.code.nodes)}
         for name, value in [item for item in self.space.items() if item[0] not in called]:
             if isinstance(value, type) and value.__module__ == "__main__":
@@ -212,7 +195,7 @@ class _Run:
             elif isinstance(value, types.FunctionType) and value.__code__.co_filename == "tests.py":
                 takes = value.__code__.co_argcount - len(value.__defaults__ or ())
                 if name == "check" and takes == 1:
-                    self._attempt(lambda check=value: check(self._candidate(self.job["entry"])))
+                    self._attempt(lambda check=value: check(self._candidate()))
                 elif name == "check" or name.startswith("test"):
                     self._run_function(value)
 
@@ -257,9 +240,10 @@ class _Run:
         self.passed += counts
         return True
 
-    def _candidate(self, entry: str | None) -> Any:
-        if entry and entry not in self.space and "Solution" in self.space:
-            return getattr(self.space["Solution"](), entry)
-        if entry not in self.space:
+    def _candidate(self) -> Any:
+        entry = self.job["entry"]
+        if entry in self.space:
+            return self.space[entry]
+        if entry is None or "Solution" not in self.space:
             raise NameError(f"the program does not define {entry or 'a function'}")
-        return self.space[entry]
+        return getattr(self.space["Solution"](), entry)
