@@ -15,9 +15,7 @@ Scorer = Annotated[str, typer.Option(help="strict: rlkit's. verl: verl's own, by
 
 @app.command(rich_help_panel="Rewards")
 def score(
-    answers: Annotated[
-        Path, typer.Argument(help="JSON lines: data_source, response, ground_truth, extra_info.")
-    ],
+    answers: Annotated[Path, typer.Argument(help="JSONL: data_source, response, ground_truth, extra_info.")],
     out: Annotated[Path | None, typer.Option(help="Default: NAME.scored.jsonl beside the input.")] = None,
     scorer: Scorer = "strict",
     workers: Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU core.", min=0)] = 0,
@@ -33,9 +31,7 @@ def score(
 @app.command(rich_help_panel="Rewards")
 def audit(
     scorer: Scorer = "strict",
-    out: Annotated[Path, typer.Option(help="Where the result is stored as JSON.")] = Path(
-        "outputs/audit.json"
-    ),
+    out: Annotated[Path, typer.Option(help="Where the JSON result goes.")] = Path("outputs/audit.json"),
 ) -> None:
     """Measure the graders on known right and wrong answers, cheats and hangs."""
     config = validate(RewardConfig, {"scorer": scorer, "timeout": files.AUDIT_SECONDS})

@@ -1,8 +1,6 @@
-"""Answers in files: `score_file` grades a file of them, `audit` measures the graders on cases decided by hand.
-
-The cases (cases.jsonl) are rows of `score_file` with `correct`, a `domain` and a `kind`: answer, cheat (it tries to get
-a verdict without an answer) or hang (it never ends). Cheats and hangs have a `note` that says what they try.
-"""
+"""Answers in files: `score_file` grades a file of them, `audit` measures the graders on cases decided by hand: rows of
+`score_file` (cases.jsonl) with `correct`, a `domain` and a `kind`: answer, cheat (it tries to get a verdict without an
+answer) or hang (it never ends). Cheats and hangs have a `note` that says what they try."""
 
 import json
 from collections import Counter
@@ -29,8 +27,7 @@ def score_file(
     lines, in the order of the input, have value, correct, parts, error and the scorer.
 
     Returns the counts rows, correct and errors, and the path out. Raises UserError where the file is not there or has a
-    line that is no such object, or `out` cannot be written.
-    """
+    line that is no such object, or `out` cannot be written."""
     path, config = Path(path), config or RewardConfig()
     out = Path(out) if out else path.with_name(path.stem + ".scored.jsonl")
     if not path.is_file():

@@ -123,10 +123,10 @@ def _reward_of(name: str, result: Any) -> Reward:
     except (KeyError, TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise Ungradable(
-            f"{name} returned {str(result)[:100]!r}: return a finite number, or a dict with score (a finite number) "
-            "and acc (whether the answer is right)."
+        wanted = (
+            "a finite number, or a dict with score (a finite number) and acc (whether the answer is right)"
         )
+        raise Ungradable(f"{name} returned {str(result)[:100]!r}: return {wanted}.")
     return Reward(number, bool(parts.get("acc", number >= 1)), parts)
 
 

@@ -31,8 +31,7 @@ class Outcomes:
     """The outcomes of one call in the order of its rows. Reading one waits for it."""
 
     def __init__(self, changed: threading.Condition) -> None:
-        self.found: list[Outcome | None] = []
-        self._changed = changed
+        self.found, self._changed = list[Outcome | None](), changed
 
     def __iter__(self) -> Iterator[Outcome]:
         for index, outcome in enumerate(self.found):
@@ -91,10 +90,8 @@ class Router(AbstractContextManager["Router"]):
         """`grade_rows` without waiting: rows are graded while the caller goes on. Raises RuntimeError where the router
         is closed, or of another process."""
         if os.getpid() != self._owner:
-            raise RuntimeError(
-                f"This Router was made in process {self._owner}, and process {os.getpid()} is a fork of it: make a "
-                "Router in the process that grades."
-            )
+            fork = f"process {os.getpid()} is a fork of it: make a Router in the process that grades"
+            raise RuntimeError(f"This Router was made in process {self._owner}, and {fork}.")
         call, left = Outcomes(self._changed), iter(rows)
         try:
             while part := [*islice(left, _LARGEST_BATCH)]:

@@ -3,9 +3,8 @@
 The trainer itself has threads and perhaps a GPU, so it must not fork, and a process that imports the scorers takes a
 second. `multiprocessing`'s fork server would give workers the trainer's environment and run its `__main__` in each.
 
-Messages of a worker are JSON and not pickle, so that one that untrusted text has taken over can send nothing but
-values: the number of the next answer, how many seconds to wait for more, and for each answer that is graded [value,
-correct, parts, error, seconds].
+Messages of a worker are JSON and not pickle, so that one that was taken over can send values alone: the number of the
+next answer, how many seconds to wait for more, and for each graded answer [value, correct, parts, error, seconds].
 """
 
 import ctypes
@@ -42,14 +41,13 @@ _RESIDENT = 1 << 30  # bytes in memory after which a worker is replaced
 _TOGETHER = 0.01  # seconds for which outcomes are collected
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
-_VARIABLES = {
-    "PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES", "RLKIT_PLUGINS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
-    "HF_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
-    "PYTHONPATH", "PYTHONHOME", "PYTHONUTF8", "PYTHONHASHSEED", "PYTHONNOUSERSITE", "PYTHONUSERBASE",
-    "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME",
-}  # fmt: skip
+_VARIABLES = set(
+    "PATH HOME USER LANG LANGUAGE TZ TMPDIR VIRTUAL_ENV CONDA_PREFIX LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES "  # noqa: SIM905
+    "RLKIT_PLUGINS OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS HF_HOME HF_HUB_OFFLINE "
+    "TRANSFORMERS_OFFLINE SSL_CERT_FILE SSL_CERT_DIR http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY "
+    "NO_PROXY PYTHONPATH PYTHONHOME PYTHONUTF8 PYTHONHASHSEED PYTHONNOUSERSITE PYTHONUSERBASE "
+    "PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX LC_ALL LC_CTYPE LC_NUMERIC LC_TIME".split()
+)
 
 
 def environment(config: RewardConfig) -> dict[str, str]:
@@ -60,9 +58,6 @@ def environment(config: RewardConfig) -> dict[str, str]:
     names |= {*config.env_vars, *(["JUDGE_API_KEY"] if config.judge_url else [])}
     threads = {"OPENBLAS_NUM_THREADS": "1"}
     return threads | {name: os.environ[name] for name in names & os.environ.keys()}
-
-
-# In the router's process
 
 
 class ForkServer:
@@ -102,11 +97,8 @@ class Worker:
         self._begins, their_begins = os.pipe()  # a byte for each answer that the worker begins
         os.set_blocking(self._begins, False)
         self._server, self._number = server, next(server.numbers)
-        try:
+        with theirs, open(their_begins, "wb", buffering=0):
             server.ask(self._number, theirs.fileno(), their_begins)
-        finally:
-            theirs.close()
-            os.close(their_begins)
         self._timeout, self._longest = config.timeout, programs.LOADING_SECONDS + config.total_timeout
         self._channel = Channel(ours, time.monotonic() + programs.LOADING_SECONDS, _LARGEST)
         self._sent = self._begun = self._graded = 0
@@ -146,18 +138,16 @@ class Worker:
         os.close(self._begins)
 
 
-# In the fork server and its workers
-
-
 def main() -> None:
     """Fork and kill workers as the router's process asks for it, until that ends. Standard input is its socket."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # the sandboxes of killed workers become children of this process
     warnings.simplefilter("ignore", SyntaxWarning)  # of answers that are read as Python
     scorers.names()  # imports them
-    for module in ("rlkit.domains.math.compare", "langdetect"):  # which scorers import at their first use
-        with suppress(Exception):  # the answer that needs a missing one says so
-            importlib.import_module(module)
-    grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})  # makes pint's registry of units
+    with suppress(Exception):  # the answer that needs it says that it is missing
+        importlib.import_module("langdetect")
+    grade(
+        "math__units", r"\boxed{1 \text{ m}}", "100 cm", {}
+    )  # imports more, and makes pint's registry of units
     server, workers = socket.socket(fileno=0), dict[int, int]()  # process ids by number
     while (request := socket.recv_fds(server, 8, 2))[0]:
         with suppress(ChildProcessError):
@@ -176,7 +166,6 @@ def main() -> None:
 
 def _work(connection: int, begins: int) -> None:
     """Be a worker that has these descriptors and no others, to its end."""
-    status = 1
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         for low, high in itertools.pairwise([2, *sorted((connection, begins)), os.sysconf("SC_OPEN_MAX")]):
@@ -185,17 +174,15 @@ def _work(connection: int, begins: int) -> None:
         with suppress(Lost, ConnectionError):
             _serve(Channel(socket.socket(fileno=connection), largest=sys.maxsize), begins)
         programs.close()
-        status = 0
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(status)
+        os._exit(0)
 
 
 def _serve(channel: Channel, begins: int) -> None:
     """Grade rows until the router closes the connection, or too much memory is in use. Outcomes are sent together, at
-    the latest after `_TOGETHER` seconds and before the router has to wait longer; of the answer that is begun, `begins`
-    gets a byte at once."""
+    the latest after `_TOGETHER` seconds or before a longer wait; `begins` gets a byte for each answer that is begun."""
     config = RewardConfig.model_validate_json(channel.read())
     if config.custom_reward_function is None:  # a custom function may need any amount of memory
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))

@@ -1,2 +1,1 @@
-"""The sandbox for programs and for scorers that evaluate text: programs.py and levels.py are outside; jail.py,
-inside.py and testing.py inside; reading.py and plain.py in both."""
+"""The sandbox: programs.py and levels.py are outside; jail.py, inside.py and testing.py inside; the others in both."""

@@ -76,13 +76,12 @@ def script(program: str) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         code = 1
-    names = module.__dict__.keys() - {"__builtins__"}
     endings: list[Callable[[], Any]] = [  # as the interpreter ends
         threading._shutdown,  # type: ignore[attr-defined]  # waits for threads
         atexit._run_exitfuncs,
         lambda: getattr(sys.stdout, "closed", sys.stdout is None) or sys.stdout.flush(),
         lambda: sys.__dict__.update(stdin=sys.__stdin__, stdout=sys.__stdout__, stderr=sys.__stderr__),
-        lambda: module.__dict__.update(dict.fromkeys(names)),
+        lambda: module.__dict__.update(dict.fromkeys(module.__dict__.keys() - {"__builtins__"})),
         gc.collect,  # closes files, calls __del__
         lambda: sys.stdout.closed or sys.stdout.flush(),
         lambda: sys.stderr.closed or sys.stderr.flush(),
@@ -157,15 +156,13 @@ def functions(channel: Channel, program: str, prefix: str) -> NoReturn:
                 value = found(*arguments, **keywords) if callable(found) else found
                 channel.send("value", plain.encode([value, passed], passed)[0])
             except BaseException as error:
-                channel.send("raise", *_raised(error))
+                # as the nearest built-in class, its own class's name, and its arguments
+                base = next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
+                args = [
+                    a if isinstance(a, str | float | bool) or type(a) is int else str(a) for a in error.args
+                ]
+                channel.send("raise", base, type(error).__name__, args)
     os._exit(0)
-
-
-def _raised(error: BaseException) -> tuple[str, str, list[Any]]:
-    """An exception as the nearest built-in class, its own class's name, and its arguments."""
-    base = next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
-    simple = [a if isinstance(a, str | float | bool) or type(a) is int else str(a) for a in error.args]
-    return base, type(error).__name__, simple
 
 
 def said(error: BaseException) -> str:

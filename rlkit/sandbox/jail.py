@@ -1,11 +1,9 @@
-"""The process in the sandbox: it imports what programs need and forks for every job that it is sent (levels.Jail).
+"""The process in the sandbox: it imports what programs need and forks for every job that it is sent (levels.Jail). It
+sets a program's limits, ends it with everything that it started, and says how it ended; nothing that a program writes
+can be mistaken for that. Standard library only.
 
-Standard library only. It sets a program's limits, ends it with everything that it started, and says how it ended.
-Nothing that a program writes can be mistaken for that. One program is isolated from the next by
-    bubblewrap  a PID, mount and IPC namespace of its own, with fresh /tmp, /dev/shm and /proc; all of it ends with it
-    rlimits     a user of its own, whose processes are killed afterwards and whose files are removed
-    unsafe      a process group of its own
-"""
+In bubblewrap a program has a PID, mount and IPC namespace of its own, with fresh /tmp, /dev/shm and /proc. With rlimits
+its user's processes and files are removed afterwards. Unsafe ones have a process group."""
 
 import contextlib
 import ctypes

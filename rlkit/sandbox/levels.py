@@ -66,11 +66,10 @@ def choose(wanted: str = "auto") -> str:
 def report() -> str:
     """Which isolation is active on this machine and how to raise it, in a sentence."""
     try:
-        level = choose()
+        if (level := choose()) == "bubblewrap":
+            return "sandbox: bubblewrap: no network, read-only system, own processes. Nothing to raise."
     except UserError as error:
         return f"sandbox: none. {error}"
-    if level == "bubblewrap":
-        return "sandbox: bubblewrap: no network, read-only system, own processes. Nothing to raise."
     return f"sandbox: {level}, because bubblewrap does not work here: {problem_of('bubblewrap')} {_ADVICE}"
 
 
@@ -93,8 +92,7 @@ def problem_of(level: str) -> str | None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a program ended: `reason` is None, "time", "output" or "memory"; a status is negative or above
-    128 after a signal."""
+    """How a program ended: `reason` is None, "time", "output" or "memory"; a signal's status is below 0 or over 128."""
 
     status: int
     reason: str | None
@@ -191,11 +189,10 @@ def _user() -> tuple[int, IO[str]]:
     for number in range(60_000, 65_000):  # which containers map, too
         # A file that programs can neither make nor open, and so not lock.
         lock = os.fdopen(os.open(f"/run/rlkit-sandbox-user-{number}", os.O_RDWR | os.O_CREAT, 0o600))
-        try:
+        with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel frees it, however its holder ends
             return number, lock
-        except BlockingIOError:
-            lock.close()
+        lock.close()
     raise RuntimeError("The sandbox does not start: every user for programs is taken.")
 
 

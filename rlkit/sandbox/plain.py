@@ -12,6 +12,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from contextlib import suppress
 from typing import Any
 
 _LONGEST = 64 << 20  # bytes of one message
@@ -42,13 +43,10 @@ class Channel:
 
     def receive(self) -> list[Any]:
         """The next message, a list. Raises Lost where none comes, TimeoutError at the end."""
-        try:
-            message = json.loads(self.read())
-        except (ValueError, RecursionError):
-            message = None
-        if not isinstance(message, list) or not message:
-            raise Lost("the program sends no message")
-        return message
+        with suppress(ValueError, RecursionError):
+            if isinstance(message := json.loads(self.read()), list) and message:
+                return message
+        raise Lost("the program sends no message")
 
     def read(self) -> bytearray:
         """The bytes of the next message."""
@@ -61,10 +59,9 @@ class Channel:
         data = bytearray()
         while len(data) < size:
             self._limit()
-            try:
+            piece = b""
+            with suppress(ConnectionError):
                 piece = self.sock.recv(min(size - len(data), 1 << 20))
-            except ConnectionError:
-                piece = b""
             if not piece:
                 raise Lost("the program ended")
             data += piece
@@ -131,12 +128,9 @@ Nodes = list[list[Any]]
 class Plain:
     """Plain values as a list of nodes, without recursion: a long linked list does not exhaust the stack. A container
     holds numbers and strings themselves, and of all else [the number of its node]. Numbers, strings and containers
-    arrive as exact built-in types, whatever subclass they were.
-
-    Args:
-        shared: classes that both sides have from the same prefix; of their instances the attributes are sent.
-        opaque: whether a value without a plain form becomes an Opaque on the other side; else it is a TypeError.
-    """
+    arrive as exact built-in types, whatever subclass they were. `shared` are classes that both sides have from the same
+    prefix; of their instances the attributes are sent. With `opaque` a value without a plain form becomes an Opaque on
+    the other side; else it is a TypeError."""
 
     def __init__(self, shared: Mapping[str, Any], opaque: bool = False) -> None:
         self.shared, self.opaque = shared, opaque
@@ -186,10 +180,9 @@ class Plain:
         if not self.opaque:
             self.insufficient = self.insufficient or not isinstance(item, Opaque)
             raise TypeError(f"a {getattr(item, 'kind', cls.__name__)} is no plain value")
-        try:
+        with suppress(Exception):
             return ["opaque", cls.__name__, bool(item)]
-        except Exception:
-            return ["opaque", cls.__name__, None]
+        return ["opaque", cls.__name__, None]
 
     def decode(self, nodes: Nodes, passed: Sequence[Any] = ()) -> tuple[Any, list[Any]]:
         """The value, and every mutable object. Objects of `passed` are not made anew but changed in place."""

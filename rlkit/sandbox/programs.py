@@ -125,9 +125,8 @@ def call_function(
     Args:
         seconds: for loading the program and all calls; each of these may take reward.timeout.
         enough: `enough(call, index)` may end the calls early.
-        modules: installed packages that the program uses, which are imported once, before processes are forked. A
-            library that evaluates untrusted text does so in the process that gives the value: the text can reach
-            nothing else, but it can forge that value, so check first that it is made of what an answer may hold.
+        modules: installed packages that the program uses, which are imported once, before processes are forked. Text
+            that they evaluate can forge the value, so check first that it is made of what an answer may hold.
     """
     jail = _jail(grading, modules=modules)
     end, each, found = time.monotonic() + seconds, grading.settings.timeout, list[Call]()
@@ -146,10 +145,8 @@ def call_function(
                     break
         except TimeoutError:
             found.append(Call(error="time"))
-        except NotLoaded as error:
-            found.append(Call(error=str(error)))
         except Exception as error:  # of any kind: the program may send anything
-            found.append(Call(error=f"exit: {error}"[:300]))
+            found.append(Call(error=str(error) if isinstance(error, NotLoaded) else f"exit: {error}"[:300]))
     _, reason = jail.finish()
     if reason == "memory" and found and found[-1].error:
         found[-1] = Call(error="memory")
@@ -158,9 +155,8 @@ def call_function(
 
 @dataclass(frozen=True)
 class Tested:
-    """The outcome of test code: `error` is None if all tests passed, "time" or "memory"; `fault` says why the tests say
-    nothing about any program. `insufficient`: they pass to the program what is no plain value. `trusted` is False where
-    they ran in the program's process, which could have changed the outcome."""
+    """The outcome of test code. `error`: None if all passed, "time" or "memory"; `fault`: why it tests no program;
+    `insufficient`: it passes to the program what is no plain value; `trusted`: the program could not change it."""
 
     passed: int = 0
     total: int = 1

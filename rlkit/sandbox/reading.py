@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import ast
 import builtins
-import collections
-import decimal
-import fractions
 import re
 import sys
+from collections import deque
+from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeGuard
 
@@ -18,9 +18,8 @@ from .inside import PRELUDE
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
 _PLAIN_TYPES = (
-    *(str, int, float, complex, list, dict, set, frozenset, tuple, bytes, range),
-    *(collections.deque, decimal.Decimal, fractions.Fraction),
-)
+    str, int, float, complex, list, dict, set, frozenset, tuple, bytes, range, deque, Decimal, Fraction,
+)  # fmt: skip
 _PLAIN_ATTRIBUTES = {name for kind in _PLAIN_TYPES for name in dir(kind) if not name.startswith("__")}
 _PLAIN_CLASSES = {kind.__name__ for kind in _PLAIN_TYPES} | {
     *("", "bool", "date", "datetime", "time", "timedelta", "builtins", "collections", "decimal", "fractions"),
@@ -36,14 +35,10 @@ _BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaises
 
 
 class TestCode:
-    """Test code as it is written, which alone decides how it is run: the program has no say in it. Raises what
-    ast.parse raises where it is no Python.
-
-    Args:
-        prefix: code that is run before it; functions and classes without a body only announce the program's.
-        entry: the function under test, of `Solution` where the program defines it there.
-        pytest: whether it is written for pytest, which runs what it defines alone.
-    """
+    """Test code as it is written, which alone decides how it is run: the program has no say in it. Before it `prefix` is
+    run, whose functions and classes without a body only announce the program's. `entry` is the function under test, of
+    `Solution` where the program defines it there. With `pytest` only what it defines is run. Raises what ast.parse
+    raises where it is no Python."""
 
     def __init__(self, text: str, prefix: str = "", entry: str | None = None, pytest: bool = False) -> None:
         self.text, self.prefix, self.pytest = text, prefix, pytest

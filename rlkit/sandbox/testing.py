@@ -8,7 +8,6 @@ import ast
 import builtins
 import codeop
 import contextlib
-import importlib
 import importlib.util
 import itertools
 import signal
@@ -28,12 +27,24 @@ class NotLoaded(Exception):
     """A program that cannot be called."""
 
 
+class _Solution:
+    """An instance of the program's `Solution`, by its number."""
+
+    def __init__(self, program: Program) -> None:
+        self._call, self._number = program.call, next(program.count)
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("__"):
+            raise AttributeError(method)
+        return partial(self._call, method, self._number)
+
+
 class Program:
     """A program in another process, at the other end of `channel`, whose functions can be called; both sides have the
     `shared` classes, by name, from the same prefix. Raises NotLoaded where it fails to load."""
 
     def __init__(self, channel: plain.Channel, shared: Mapping[str, Any]) -> None:
-        self.plain, self._channel, self._count = plain.Plain(shared), channel, itertools.count()
+        self.plain, self._channel, self.count = plain.Plain(shared), channel, itertools.count()
         kind, content = channel.receive()
         if kind != "loaded":
             raise NotLoaded(str(content)[:300])
@@ -50,44 +61,27 @@ class Program:
 
     def names(self, used: set[str]) -> dict[str, Any]:
         """A function for each of the program's functions, and the values of its other names."""
-        found = {n: partial(self._call, n, None) for n in self._callable if n in used}
+        found = {n: partial(self.call, n, None) for n in self._callable if n in used}
         values = {n: function() for n, function in found.items() if not self._callable[n]}
-        return {**found, **values, **({"Solution": self._solution()} if "Solution" in found else {})}
+        return {**found, **values, **({"Solution": partial(_Solution, self)} if "Solution" in found else {})}
 
-    def _call(self, name: str, number: int | None, /, *arguments: Any, **keywords: Any) -> Any:
+    def call(self, name: str, number: int | None, /, *arguments: Any, **keywords: Any) -> Any:
         value, raised = self.ask(name, number, arguments, keywords)
         if raised:
             raise self._exception(*raised)
         return value
 
-    def _solution(self) -> Any:
-        program = self
-
-        class Solution:
-            def __init__(self) -> None:
-                self._number = next(program._count)
-
-            def __getattr__(self, method: str) -> Any:
-                if method.startswith("__"):
-                    raise AttributeError(method)
-                return partial(program._call, method, self._number)
-
-        return Solution
-
     def _exception(self, base: str, name: str, arguments: list[Any]) -> Exception:
         """The program's exception as the nearest built-in one: never one that ends this process, or a loop of the
         tests as StopIteration does."""
         cls = self.plain.shared.get(name) or getattr(builtins, str(base), None)
-        if not (isinstance(cls, type) and issubclass(cls, Exception)):
+        if not (isinstance(cls, type) and issubclass(cls, Exception)) or issubclass(cls, StopIteration):
             cls = Exception
-        elif issubclass(cls, StopIteration):
-            cls = RuntimeError
         if name != cls.__name__:
             cls = type(str(name), (cls,), {})
-        try:
+        with contextlib.suppress(Exception):
             return cls(*arguments)
-        except Exception:
-            return Exception(name, *arguments)
+        return Exception(name, *arguments)
 
 
 def run(verdict: plain.Channel, job: Mapping[str, Any], sock: socket.socket | None = None) -> None:
