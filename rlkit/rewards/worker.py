@@ -8,7 +8,6 @@ next answer, how many seconds to wait for more, and for each graded answer [valu
 """
 
 import ctypes
-import importlib
 import itertools
 import json
 import os
@@ -56,8 +55,7 @@ def environment(config: RewardConfig) -> dict[str, str]:
     # A proxy's address may hold a password; threads take address space, of which there is a limit.
     names = {name for name in _VARIABLES if "@" not in os.environ.get(name, "")}
     names |= {*config.env_vars, *(["JUDGE_API_KEY"] if config.judge_url else [])}
-    threads = {"OPENBLAS_NUM_THREADS": "1"}
-    return threads | {name: os.environ[name] for name in names & os.environ.keys()}
+    return {"OPENBLAS_NUM_THREADS": "1"} | {name: os.environ[name] for name in names & os.environ.keys()}
 
 
 class ForkServer:
@@ -144,7 +142,7 @@ def main() -> None:
     warnings.simplefilter("ignore", SyntaxWarning)  # of answers that are read as Python
     scorers.names()  # imports them
     with suppress(Exception):  # the answer that needs it says that it is missing
-        importlib.import_module("langdetect")
+        import langdetect  # noqa: F401
     grade(
         "math__units", r"\boxed{1 \text{ m}}", "100 cm", {}
     )  # imports more, and makes pint's registry of units

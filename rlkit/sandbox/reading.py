@@ -35,8 +35,8 @@ _BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaises
 
 
 class TestCode:
-    """Test code as it is written, which alone decides how it is run: the program has no say in it. Before it `prefix` is
-    run, whose functions and classes without a body only announce the program's. `entry` is the function under test, of
+    """Test code as it is written, which alone decides how it is run: the program has no say in it. `prefix` is run first,
+    and its functions and classes without a body only announce the program's. `entry` is the function under test, of
     `Solution` where the program defines it there. With `pytest` only what it defines is run. Raises what ast.parse
     raises where it is no Python."""
 
