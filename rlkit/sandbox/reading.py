@@ -35,10 +35,10 @@ _BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaises
 
 
 class TestCode:
-    """Test code as it is written, which alone decides how it is run: the program has no say in it. `prefix` is run first,
-    and its functions and classes without a body only announce the program's. `entry` is the function under test, of
-    `Solution` where the program defines it there. With `pytest` only what it defines is run. Raises what ast.parse
-    raises where it is no Python."""
+    """Test code as it is written, which alone decides how it is run: the program has no say in it. `prefix` is run
+    before it; its functions and classes without a body only announce the program's. `entry` is the function under
+    test, of `Solution` where the program defines it there. With `pytest` only what it defines is run. Raises what
+    ast.parse raises where it is no Python."""
 
     def __init__(self, text: str, prefix: str = "", entry: str | None = None, pytest: bool = False) -> None:
         self.text, self.prefix, self.pytest = text, prefix, pytest
