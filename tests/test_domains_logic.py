@@ -146,6 +146,8 @@ def test_the_share_of_cells_is_paid_only_on_request_and_not_for_the_house_number
     assert grade("logic__zebra_x", tag(half), TABLE, {}).value == 0.0
     numbers = "{'header': ['House', 'Drink'], 'rows': [['1', '?'], ['2', '?']]}"
     assert grade("logic__zebra_x", tag(numbers), TABLE, {}, Grading(partial)).value == 0.0
+    other = "{'header': ['House', 'Pet'], 'rows': [['1', 'tea'], ['2', 'milk']]}"
+    assert grade("logic__zebra_x", tag(other), TABLE, {}, Grading(partial)).value == 0.0, "a wrong answer paid in full"
 
 
 LISTS = [

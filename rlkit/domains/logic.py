@@ -138,7 +138,7 @@ _LONGEST = 50_000  # characters of an answer that is read
 def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when header and every row of the table in `<answer>`, or else in the last box or only fence, are the truth's,
     in order, blanks, bold and letter case aside. parts: cell_accuracy, the share of the truth's cells; the value is the
-    share without the first column, which the header gives away."""
+    share without the first column, which the header gives away, and 0 under another header."""
     truth = _table(parse(ground_truth, dict, "a zebra puzzle"))
     if truth is None:
         raise UserError("The ground truth of a zebra puzzle needs a header and rows, lists of texts.")
@@ -148,7 +148,7 @@ def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
         return Reward.of(False, cell_accuracy=0.0, reason="another size" if answer else "no table")
     same = [list(map(eq, ours, theirs)) for ours, theirs in zip(answer[1:], truth[1:], strict=True)]
     cells, inner = [cell for row in same for cell in row], [cell for row in same for cell in row[1:]]
-    value = 1.0 if answer == truth else sum(inner) / max(1, len(inner))
+    value = 1.0 if answer == truth else sum(inner) / max(1, len(inner)) * (answer[0] == truth[0])
     return Reward.of(answer == truth, value, cell_accuracy=sum(cells) / max(1, len(cells)))
 
 
