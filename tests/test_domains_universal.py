@@ -168,6 +168,7 @@ def degenerate(rng: random.Random) -> str:
 
 HARD = {
     "math__x": [
+        "#### " + " " * 290_000, "#### " + " " * 290_000 + "answer",
         "the answer is" + " " * 20_000, "the answer is:" + " " * 20_000 + "\n", "answer for" + " " * 600_000 + "x",
         *(rf"\boxed{{{text}}}" for text in (
             r"7 \mod x" + r"\quad" * 1500 + "y", r"7 \mod" + r"\color{}" * 240 + "(", r"\mod a" * 3300 + "(",

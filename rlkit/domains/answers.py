@@ -29,7 +29,7 @@ _NAME_BEFORE = re.compile(rf"(?<![A-Za-z0-9}}^_]){_NAME}\Z")
 _ANSWER_LINE = re.compile(
     r"answer[*_\s]{0,9}[:：][*_]*(?P<answer>[^\n]*)"
     r"|^[ \t>]{0,9}(?:\#{1,6}|\*\*|__)[ \t#*_]{0,9}(?:(?:the|final|correct|my)\s){0,3}answer[ \t]*[*_]*[ \t]*$"
-    r"|^[ \t]{0,9}\#\#\#\#[ \t]*(?P<gsm8k>(?![^\n]*answer\b)\S[^\n]*)",
+    r"|^[ \t]{0,9}\#\#\#\#[ \t]*+(?P<gsm8k>(?![^\n]*answer\b)\S[^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
 _LEAD = re.compile(  # what may stand before "answer:"
