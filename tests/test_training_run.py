@@ -250,7 +250,7 @@ def test_resume_mode_disable_refuses_a_folder_with_a_checkpoint(tmp_path):
 
 
 WOULD_END_AT_STEP_1 = {
-    "max_prompt_length 40 and data.max_response_length 4090 are 4130 tokens, .* positions for 4096 .* by 34": {
+    "max_prompt_length 40 and data.max_response_length 4090 are 4130 tokens, .* positions for 4096: .* by 34": {
         "data__max_response_length": 4090
     },
     "data.max_prompt_length is 3, but 20 of 20 held-out prompts are longer": {"data__max_prompt_length": 3},

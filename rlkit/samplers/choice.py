@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from rlkit.types import Sampler
 
 VLLM_FROM = 4_000_000_000
-"""Parameters from which `auto` takes vLLM. Version 0.1's torch decoder made 129,000 tokens/s at 0.5B, 81,000 at 1.5B,
-and, its kernels not compiled, 44,000 at 3B and 27,000 at 7B; vLLM 0.24 32,000, 21,000 to 33,000, 37,000 and 25,000 (512
-sequences of 512 tokens, bfloat16, H200)."""
+"""Parameters from which `auto` takes vLLM: version 0.1's torch decoder made 129,000 tokens/s at 0.5B and, not compiled,
+27,000 at 7B, vLLM 0.24 32,000 and 25,000 (512 sequences of 512 tokens, bfloat16, H200)."""
 HELD = 0.35
 """Share of a GPU's memory that the torch sampler may hold for `auto`: vLLM sleeps during the update, this does not."""
 SLEEPS_ABOVE = 8 * 2**30

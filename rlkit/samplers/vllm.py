@@ -1,5 +1,4 @@
-"""vLLM (0.24 or later) in the trainer's process, on the trainer's GPU. Prompts go in and responses come out as token
-ids; of a LoRA policy the adapted layers are loaded, merged in float32 into copies."""
+"""vLLM (0.24 or later) in the trainer's process and on its GPU. Of a LoRA policy it loads merged copies of layers."""
 
 import os
 import tempfile

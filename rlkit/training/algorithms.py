@@ -178,8 +178,7 @@ def denominators(mask: Tensor, actor: Actor, max_response_length: int) -> dict[s
 def policy_loss(
     actor: Actor, group_size: int, scale: dict[str, int], **tensors: Tensor | None
 ) -> tuple[Tensor, dict[str, float]]:
-    """This micro-batch's share of the policy loss (a scalar that sums to the mini-batch's) and verl's metrics, from the
-    mini-batch's `denominators` and tensors (b, T) under verl's names."""
+    """This micro-batch's share of the policy loss (a scalar; shares add up) and verl's metrics, of (b, T) tensors."""
     config = actor_config(actor, group_size)  # pyright: ignore[reportArgumentType]  # frozen models hash
     config.global_batch_info.clear()
     config.global_batch_info.update(scale)

@@ -65,8 +65,7 @@ class Rows:
 def token_logprobs(
     decoder: Decoder, rows: Rows, temperature: float = 1.0, entropy_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies (b, t) of response tokens at the sampling temperature, zero elsewhere. Entropies carry a
-    gradient where `entropy_gradient` asks for it."""
+    """Log-probs and entropies (b, t) of response tokens at the sampling temperature, zero elsewhere."""
     states, targets = rows.states(decoder), rows.layout.targets(rows.response_ids)
     settings = temperature, decoder.kernels, entropy_gradient
     logprobs, entropy = SelectedLogProbs.apply(states, decoder.head_weight, targets, *settings)

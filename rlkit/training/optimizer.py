@@ -16,8 +16,7 @@ def learning_rate(config: Optimizer, parameters: float) -> float:
 
 
 def schedule(config: Optimizer, step: int, total: int) -> float:
-    """Factor of the peak rate at optimizer step 1 … total: linear warm-up, then constant or cosine, counted as
-    transformers and verl count: steps before this one, so that a warm-up begins at 0 and a decay at the peak."""
+    """Factor of the peak rate at optimizer step 1 … total: linear warm-up from 0, then constant or cosine, as in verl."""
     before, warmup = step - 1, config.lr_warmup_steps
     if before < warmup:
         return before / warmup
