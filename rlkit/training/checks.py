@@ -46,8 +46,8 @@ def check_window(config: RunConfig, model: Any) -> None:
     response = config.data.max_response_length
     if window is not None and prompt + response > window:
         raise UserError(
-            f"data.max_prompt_length {prompt} and data.max_response_length {response} are {prompt + response} tokens, but "
-            f"{config.model.path} has positions for {window}: lower one of them by {prompt + response - window}."
+            f"data.max_prompt_length {prompt} and data.max_response_length {response} are {prompt + response} tokens, "
+            f"but {config.model.path} has positions for {window}: lower one of them by {prompt + response - window}."
         )
 
 

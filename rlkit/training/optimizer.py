@@ -16,7 +16,7 @@ def learning_rate(config: Optimizer, parameters: float) -> float:
 
 
 def schedule(config: Optimizer, step: int, total: int) -> float:
-    """Factor of the peak rate at optimizer step 1 … total: linear warm-up from 0, then constant or cosine, as in verl."""
+    """Factor of the peak rate at step 1 … total: linear warm-up from 0, then constant or cosine, as in verl."""
     before, warmup = step - 1, config.lr_warmup_steps
     if before < warmup:
         return before / warmup
