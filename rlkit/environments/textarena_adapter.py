@@ -14,8 +14,21 @@ from rlkit.errors import UserError
 from rlkit.types import Message
 
 
+class WholeAnswers(BaseEnvironment):
+    """A world with one action, whose value is a whole answer of the model."""
+
+    def parse_action(self, text: str) -> tuple[str, dict[str, Any]]:
+        return next(iter(self.actions)), {"value": text}
+
+    def format_action(self, action: str, params: Params | None = None) -> str:
+        return str((params or {}).get("value", ""))
+
+    def sample_params(self, action: str, rng: np.random.Generator) -> Params:
+        return {"value": f"[{rng.integers(1, 21)}]"}
+
+
 @environments.register("textarena")
-class FromTextArena(BaseEnvironment):
+class FromTextArena(WholeAnswers):
     """A game of TextArena for one player. A whole answer of the model is its move, and the game's own text its prompt.
 
     A problem is a seed. The reward of a game comes with its last step.
@@ -35,17 +48,8 @@ class FromTextArena(BaseEnvironment):
     def model_post_init(self, context: Any) -> None:
         self.begin({"seed": 0})
 
-    def parse_action(self, text: str) -> tuple[str, dict[str, Any]]:
-        return "play", {"value": text}
-
-    def format_action(self, action: str, params: Params | None = None) -> str:
-        return str((params or {}).get("value", ""))
-
     def messages(self, observation: str) -> tuple[Message, ...]:
         return ({"role": "user", "content": observation},)
-
-    def sample_params(self, action: str, rng: np.random.Generator) -> Params:
-        return {"value": f"[{rng.integers(1, 21)}]"}
 
     def begin(self, problem: Problem) -> str:
         self._random = random.getstate()
