@@ -121,15 +121,8 @@ class NoisyAgent(BaseAgent):
 
 
 class Batcher:
-    """Collects what coroutines want sampled while the sampler is busy, and samples it in one call.
-
-    The sampler runs in a thread of its own, so the event loop stays free. Decoding is greedy: what a request gets does
-    not depend on who shares its call.
-
-    Args:
-        sampler: any Sampler.
-        max_tokens: of one request.
-    """
+    """Collects what coroutines want sampled while the sampler is busy, and samples it in one call, `max_tokens` a
+    request. Decoding is greedy: what a request gets does not depend on who shares its call."""
 
     def __init__(self, sampler: Sampler, max_tokens: int) -> None:
         self.sampler, self.max_tokens = sampler.session(MOST_PROMPTS), max_tokens
@@ -157,10 +150,11 @@ class Batcher:
                 outcomes: Any = await loop.run_in_executor(self._thread, self._call, prompts)
             except Exception as error:
                 outcomes = [error] * len(batch)
-            for (_, future), outcome in zip(batch, outcomes, strict=True):
-                if not future.done():
-                    failed = isinstance(outcome, Exception)
-                    future.set_exception(outcome) if failed else future.set_result(outcome)
+            for future, outcome in (
+                (f, o) for (_, f), o in zip(batch, outcomes, strict=True) if not f.done()
+            ):
+                failed = isinstance(outcome, Exception)
+                future.set_exception(outcome) if failed else future.set_result(outcome)
 
     def _call(self, prompts: list[np.ndarray]) -> list[Sample]:
         groups = self.sampler.sample(prompts, 1, seed=0, max_tokens=self.max_tokens, temperature=0.0)
@@ -200,9 +194,8 @@ async def play(
 ) -> list[Trajectory]:
     """One episode a problem, all side by side; results in the order of the problems."""
     listed = enumerate(each(problems))
-    return await asyncio.gather(
-        *(agent.run_episode(env, p, seed=derive("episode", seed, i)) for i, p in listed)
-    )
+    runs = [agent.run_episode(env, p, seed=derive("episode", seed, i)) for i, p in listed]
+    return await asyncio.gather(*runs)
 
 
 def each(problems: str | Problem | Iterable[str | Problem]) -> list[str | Problem]:

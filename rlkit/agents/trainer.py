@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rlkit.agents.agents import each
 from rlkit.config import Model, Optimizer, Positive, RunConfig, Section
-from rlkit.environments.base import BaseEnvironment, environments
+from rlkit.environments.base import BaseEnvironment, Problem, environments
 from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
@@ -77,8 +77,7 @@ def encode(chat: ChatTokens, trajectory: Trajectory, weight: float = 1.0) -> Exa
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What training did: the loss of each step, that on the same episodes before and after, and the seconds. Awaited,
-    it is the losses."""
+    """The loss of each step, that on the same episodes before and after, and the seconds. Awaited, it is the losses."""
 
     losses: list[float]
     first_loss: float
@@ -102,9 +101,7 @@ class AgenticTrainer:
         model: a ladder size, packaged model, folder or hub id; or a whole `Model` section; or a policy that is loaded.
             A name alone gets a small LoRA adapter (rank 8 on q_proj and v_proj), over weights in bfloat16 on a GPU,
             except a ladder model, which trains whole.
-        environment: in which the trained model is tested, or its name; default the one that the trajectories
-            were played in.
-        config: AgenticConfig.
+        environment: in which it is tested, or its name; default the one that the trajectories were played in.
         seed: of the adapter, of random ladder weights and of the order of episodes.
         device: auto is the GPU where there is one.
     """
@@ -198,10 +195,6 @@ class AgenticTrainer:
         last = trainer.loss(*self._batch(probe))
         return TrainingResult(losses, first, last, time.perf_counter() - began)
 
-    def loss(self, dataset: Sequence[Example]) -> float:
-        """Weighted negative log-likelihood per action token, in nats."""
-        return self._trainer(1).loss(*self._batch(dataset))
-
     def _trainer(self, steps: int) -> SupervisedTrainer:
         rate, warmup = RATES["adapter" if self.model.lora_rank else "whole"], min(20, steps // 5)
         usual = Optimizer(lr=rate, lr_warmup_steps=warmup, lr_scheduler_type="cosine")
@@ -224,11 +217,7 @@ class AgenticTrainer:
         return batch, torch.from_numpy(padded).float().to(self.device)
 
     def test_inference(
-        self,
-        problems: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]],
-        *,
-        temperature: float = 0.0,
-        seed: int = 0,
+        self, problems: str | Problem | Iterable[str | Problem], *, temperature: float = 0.0, seed: int = 0
     ) -> list[Trajectory]:
         """The model's own episodes on `problems`, greedy unless a temperature is given."""
         if self.environment is None:

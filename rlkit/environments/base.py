@@ -34,8 +34,7 @@ TEST_ONE_IN = 5  # a problem belongs to the test split when its content hash is 
 
 
 class InvalidAction(Exception):
-    """Raised inside `act` for an action or parameter that cannot be carried out; the message is what the
-    agent observes. It never leaves `step`."""
+    """Raised inside `act` for what cannot be carried out; its message is what the agent observes."""
 
 
 class BrokenEnvironment(UserError):
@@ -44,12 +43,10 @@ class BrokenEnvironment(UserError):
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What one step gives. Raises TypeError for values of other types.
+    """What one step gives: what the agent reads next, the finite reward of this step, and whether the episode is over.
+    Raises TypeError for values of other types.
 
     Attributes:
-        observation: what the agent reads next.
-        reward: finite; of this step alone.
-        done: the episode is over.
         info: `valid` (the action was carried out), `truncated` (ended by a limit: max_steps, or one of the
             environment's own) and, when done, `success`; an environment adds facts of its own.
     """
@@ -85,7 +82,7 @@ class BaseEnvironment(Component):
     actions: ClassVar[dict[str, str]] = {}
     """Every action and one line on what it does and which `value` it takes. The short form may leave it empty."""
     purpose: ClassVar[str] = "Solve the task step by step."
-    """First line of the instructions that a model reads."""
+    """First line of a model's instructions."""
     multiline: ClassVar[bool] = False
     """The value of an action may have several lines; otherwise it ends with its line."""
     slow: ClassVar[bool] = False
@@ -187,10 +184,8 @@ class BaseEnvironment(Component):
         except UserError:
             raise
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise UserError(
-                f"This is no {self.kind_name!r} problem ({reason}): {str(problem)[:200]}."
-            ) from None
+            told = f"({type(error).__name__}: {error}): {str(problem)[:200]}"
+            raise UserError(f"This is no {self.kind_name!r} problem {told}.") from None
         self._steps, self._over = 0, False
         return observation
 
@@ -199,31 +194,29 @@ class BaseEnvironment(Component):
         if self._over:
             return []
         names = self.get_valid_actions()
-        if not names or (self.actions and not set(names) <= set(self.actions)):
-            raise BrokenEnvironment(
-                f"get_valid_actions() of {self.kind_name!r} returned {names}: return names out of `actions`, at "
-                "least one until the episode is over."
-            )
-        return names
+        if names and (not self.actions or set(names) <= set(self.actions)):
+            return names
+        raise BrokenEnvironment(
+            f"get_valid_actions() of {self.kind_name!r} returned {names}: return names out of `actions`, at least one "
+            "until the episode is over."
+        )
 
     def step(self, action: str, params: str | Params | None = None) -> ActionResult:
         """Take one step; `params` is the action's value, or a mapping with it as `value`. Nothing an agent does raises.
         Raises BrokenEnvironment for a defect of the environment."""
         if self._over:
             return ActionResult("The episode is over.", 0.0, True, {"valid": False, "truncated": False})
-        valid = self.offered_actions()
+        valid, facts = self.offered_actions(), {"valid": True, "truncated": False}
         self._steps += 1
         try:
             if action not in valid:
-                raise InvalidAction(
-                    f"{str(action)[:40]!r} is not possible here. Valid actions: {', '.join(valid)}."
-                )
+                name = str(action)[:40]
+                raise InvalidAction(f"{name!r} is not possible here. Valid actions: {', '.join(valid)}.")
             result = self._carried_out(action, as_mapping(params))
-            info = {"valid": True, "truncated": False, **result.info}
         except InvalidAction as problem:
-            text = "Invalid." if self.instructions == "brief" else str(problem)
+            text, facts["valid"] = "Invalid." if self.instructions == "brief" else str(problem), False
             result = ActionResult(text, self.invalid_reward, False)
-            info = {"valid": False, "truncated": False}
+        info = facts | dict(result.info)
         self._over = bool(result.done) or self._steps >= self.max_steps
         if self._over:
             info["truncated"] = bool(not result.done or info["truncated"])

@@ -6,14 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, Field, FiniteFloat, model_validator
 
-from rlkit.environments.base import (
-    ActionResult,
-    BaseEnvironment,
-    InvalidAction,
-    Params,
-    Problem,
-    environments,
-)
+from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
+from rlkit.environments.base import Params, Problem
 from rlkit.errors import UserError
 from rlkit.params import validate
 
@@ -38,7 +32,7 @@ def cvar(values: Sequence[float], chances: Sequence[float]) -> float:
 
 
 class Option(BaseModel):
-    """Cost now, people needed, and the payoff in each market state."""
+    """What a venture costs, the people it needs, and its payoff in each of STATES."""
 
     title: str
     cost: Annotated[FiniteFloat, Field(gt=0)]
@@ -83,8 +77,7 @@ class Case(BaseModel):
 
 
 class State(NamedTuple):
-    """A case, what the agent has found out (`known` holds "market", "options" and option names) and its
-    decision."""
+    """`known` is what the agent has found out: "market", "options" and names of options."""
 
     case: Case
     known: frozenset[str] = frozenset()
@@ -95,14 +88,14 @@ class State(NamedTuple):
 class Business(BaseEnvironment):
     """Find out what is worth knowing, then decide.
 
-    A case has a budget, a staff, a hidden market (chances of boom, steady and slump) and options with a
-    cost, people needed and a payoff in each market state. An option's worth is EV + aversion · CVaR of its
-    profit, CVaR over the worst quarter of outcomes.
+    A case has a budget, a staff, a hidden market (chances of boom, steady and slump) and options with a cost, people
+    needed and a payoff in each market state. An option's worth is EV + aversion · CVaR of its profit, CVaR over the
+    worst quarter of outcomes.
 
-    Information costs: analyze_situation (the market) and identify_options (cost and staff) 0.1 each,
-    evaluate_risks of one option 0.3: its EV, CVaR and ROI, or only the range of its payoffs while the market
-    is unknown. make_decision ends the episode with 10 for the best feasible option, 0 for the worst, in
-    proportion to worth between, and -5 for one beyond budget or staff. Success is the best feasible option.
+    analyze_situation (the market) and identify_options (cost and staff) cost 0.1 each, evaluate_risks 0.3 (an option's
+    EV, CVaR and ROI; only the range of its payoffs while the market is unknown). make_decision ends the episode with 10
+    for the best feasible option (success), 0 for the worst, in proportion to worth between, and -5 for one beyond
+    budget or staff.
     """
 
     purpose: ClassVar[str] = (
@@ -174,9 +167,8 @@ class Business(BaseEnvironment):
             return self._learn(name, action, f"{name}: EV {mean:.1f}, CVaR {tail:.1f}, ROI {share:.0%}.")
         option = case.options[name]
         low, high = min(option.payoffs) - option.cost, max(option.payoffs) - option.cost
-        return self._learn(
-            name, action, f"{name}: profit from {low:g} to {high:g}; analyze_situation tells more."
-        )
+        text = f"{name}: profit from {low:g} to {high:g}; analyze_situation tells more."
+        return self._learn(name, action, text)
 
     def _learn(self, what: str, action: str, text: str) -> ActionResult:
         self._state = self._state._replace(known=self._state.known | {what})

@@ -26,9 +26,8 @@ def check_environment(environment: BaseEnvironment, episodes: int = 10, seed: in
     try:
         found.extend(_violations(environment.model_copy(deep=True), episodes, seed))
     except Exception as error:  # whatever the environment raises is what its author wants to know
-        found.append(
-            str(error) if isinstance(error, UserError) else f"it raises {type(error).__name__}: {error}"
-        )
+        known = isinstance(error, UserError)
+        found.append(str(error) if known else f"it raises {type(error).__name__}: {error}")
     if found:
         lines = "\n- ".join(dict.fromkeys(found))
         raise UserError(f"{environment.kind_name!r} breaks the contract of an environment:\n- {lines}")

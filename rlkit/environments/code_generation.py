@@ -12,14 +12,8 @@ from pydantic import Field
 
 from rlkit.config import RewardConfig
 from rlkit.domains.grading import Grading
-from rlkit.environments.base import (
-    ActionResult,
-    BaseEnvironment,
-    InvalidAction,
-    Params,
-    Problem,
-    environments,
-)
+from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
+from rlkit.environments.base import Params, Problem
 from rlkit.errors import UserError
 from rlkit.results.provenance import usable_cores
 from rlkit.sandbox import programs
@@ -28,23 +22,13 @@ LOOK, TESTS, HIDDEN, WASTED = -0.1, 3.0, 4.0, -0.2  # documented below
 VISIBLE = 3  # tests that the agent can see and run
 SIZES = (6, 6, 6, 0, 1, 40, 40, 40, 40)  # of the tests' arguments, at most; the first are visible
 FAMILIES = (  # argument (numbers xs or a text s), what is asked, and a program that does it
-    (
-        "xs",
-        "the sum of the numbers in xs that are divisible by {k}",
-        "def solve(xs):\n    return sum(x for x in xs if x % {k} == 0)\n",
-    ),
-    (
-        "xs",
-        "the length of the longest run of neighbouring numbers in xs above {k}",
-        "def solve(xs):\n    best = run = 0\n    for x in xs:\n        run = run + 1 if x > {k} else 0\n"
-        "        best = max(best, run)\n    return best\n",
-    ),
-    (
-        "s",
-        "every {k}-th letter of s, beginning with the first",
-        "def solve(s):\n    return s[::{k}]\n",
-    ),
-)
+    ("xs", "the sum of the numbers in xs that are divisible by {k}",
+     "def solve(xs):\n    return sum(x for x in xs if x % {k} == 0)\n"),
+    ("xs", "the length of the longest run of neighbouring numbers in xs above {k}",
+     "def solve(xs):\n    best = run = 0\n    for x in xs:\n        run = run + 1 if x > {k} else 0\n"
+     "        best = max(best, run)\n    return best\n"),
+    ("s", "every {k}-th letter of s, beginning with the first", "def solve(s):\n    return s[::{k}]\n"),
+)  # fmt: skip
 
 Cases = tuple[tuple[Any, Any], ...]  # argument and answer
 
@@ -134,9 +118,8 @@ class CodeGeneration(BaseEnvironment):
         if share == 1:
             hidden = failures(state.source, state.hidden, self.timeout).count(None) / len(state.hidden)
             text = f"All visible tests pass, and {hidden:.0%} of the hidden ones."
-            return ActionResult(
-                text, gain + HIDDEN * hidden, True, {"success": hidden == 1, "hidden": hidden}
-            )
+            info = {"success": hidden == 1, "hidden": hidden}
+            return ActionResult(text, gain + HIDDEN * hidden, True, info)
         first = next(i for i, problem in enumerate(problems) if problem)
         argument, answer = state.visible[first]
         text = (
@@ -173,7 +156,7 @@ def unfenced(text: str) -> str:
 
 
 def check_source(source: str) -> None:
-    """Raises InvalidAction unless `source` is Python that defines `solve` at its top."""
+    """Raises InvalidAction unless it is Python that defines `solve` at its top."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -196,13 +179,8 @@ def _sandboxes(process: int) -> ThreadPoolExecutor:
 
 
 def failures(source: str, cases: Cases, seconds: float = 5.0) -> list[str | None]:
-    """What is wrong with `solve(argument)` of the program `source` in each case, None where it gives the answer. The
-    program runs in one sandboxed process.
-
-    Raises:
-        UserError: no sandbox works here.
-        Ungradable: the sandbox broke down twice.
-    """
+    """What is wrong with `solve(argument)` of a program in each case, None where it gives the answer. Raises UserError
+    where no sandbox works, Ungradable where it broke down twice."""
     arguments = [[argument] for argument, _ in cases]
     grading, threads = Grading(RewardConfig()), _sandboxes(os.getpid())
     calls = threads.submit(programs.call_function, grading, source, "solve", arguments, seconds).result()

@@ -7,14 +7,8 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from rlkit.environments.base import (
-    ActionResult,
-    BaseEnvironment,
-    InvalidAction,
-    Params,
-    Problem,
-    environments,
-)
+from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
+from rlkit.environments.base import Params, Problem
 from rlkit.errors import UserError
 
 TEXT, FINISHED, UNFINISHED = 6.0, 3.0, -1.0  # the rewards, documented below
@@ -56,9 +50,8 @@ class CreativeWriting(BaseEnvironment):
 
     The text's quality is the mean of visible parts (`info["parts"]`): length within bounds, share of required
     elements, paragraphs of at least two sentences, grammar (Harper), readability (Flesch) and diversity (distinct-2).
-    write_paragraph and edit_content earn 6 times the change in quality, so a text earns the same however it
-    came about and a spoilt one costs. finish earns 3 when length, elements and structure are met and quality reaches
-    0.75 (success), else -1.
+    write_paragraph and edit_content earn 6 times the change in quality; finish earns 3 when length, elements and
+    structure are met and quality reaches 0.75 (success), else -1.
 
     Not measured: whether the story is any good. Texts are English.
     """

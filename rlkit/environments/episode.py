@@ -16,8 +16,7 @@ class Episode:
     Attributes:
         environment: its own, shared with no other episode.
         messages: the chat that it began with.
-        observation: what the environment said last.
-        info: of the last step.
+        observation, info: of the last step.
         finish: None while it goes on; "done" (by the environment), "length" (no room for another turn) or "error".
         error: the environment's defect.
         confidence: the agent's probability of its last action's text, where it has one.
@@ -80,23 +79,15 @@ class Episode:
         """The undiscounted return; `correct` is success."""
         if self.error is not None:
             return Reward.failed(self.error)
-        steps = len(self.transitions)
-        valid = sum(t.valid for t in self.transitions) / steps
-        total = sum(t.reward for t in self.transitions)
-        return Reward.of(self.success, total, steps=steps, valid_actions=valid, truncated=self.truncated)
+        turns = self.transitions
+        facts = {"valid_actions": sum(t.valid for t in turns) / len(turns), "truncated": self.truncated}
+        return Reward.of(self.success, sum(t.reward for t in turns), steps=len(turns), **facts)
 
     def trajectory(self) -> Trajectory:
         """The episode as people and offline training read it. Raises BrokenEnvironment if its environment failed."""
         if self.error is not None:
             raise BrokenEnvironment(f"An episode of {self.environment.kind_name!r} failed: {self.error}")
-        return Trajectory(
-            self.environment.kind_name,
-            self.problem,
-            self.messages,
-            self.transitions,
-            success=self.success,
-            truncated=self.truncated,
-            confidence=self.confidence,
-            solution=self.environment.solution(),
-            options=self.environment.model_dump(mode="json"),
-        )
+        world, ended = self.environment, {"success": self.success, "truncated": self.truncated}
+        told = {"solution": world.solution(), "options": world.model_dump(mode="json")}
+        played = (world.kind_name, self.problem, self.messages, self.transitions)
+        return Trajectory(*played, **ended, **told, confidence=self.confidence)

@@ -44,10 +44,8 @@ class FromGymnasium(BaseEnvironment):
                 f"{self.id} has actions of type {type(space).__name__}: only Discrete can be named"
             )
         self._names = self.names or tuple(f"action_{i}" for i in range(int(space.n)))
-        if len(set(self._names)) != space.n:
-            raise ValueError(
-                f"names has {len(set(self._names))} entries, but {self.id} has {space.n} actions"
-            )
+        if (count := len(set(self._names))) != space.n:
+            raise ValueError(f"names has {count} entries, but {self.id} has {space.n} actions")
 
     def _make(self) -> gymnasium.Env:
         try:

@@ -4,14 +4,8 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from rlkit.environments.base import (
-    ActionResult,
-    BaseEnvironment,
-    InvalidAction,
-    Params,
-    Problem,
-    environments,
-)
+from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
+from rlkit.environments.base import Params, Problem
 
 
 class Walk(NamedTuple):
@@ -23,11 +17,8 @@ class Walk(NamedTuple):
 
 @environments.register("line_walk")
 class LineWalkWorld(BaseEnvironment):
-    """Walk on a line from 0 to the goal.
-
-    Rewards: 1 for a step towards the goal, -1 for one away from it, 5 for stopping on it, -5 for stopping
-    elsewhere.
-    """
+    """Walk on a line from 0 to the goal: 1 for a step towards it, -1 for one away, 5 for stopping on it, -5 for
+    stopping elsewhere."""
 
     purpose: ClassVar[str] = "Walk to the goal, then stop."
     actions: ClassVar[dict[str, str]] = {

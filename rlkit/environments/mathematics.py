@@ -7,15 +7,8 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 from pydantic import Field
 
-from rlkit.environments import equations
-from rlkit.environments.base import (
-    ActionResult,
-    BaseEnvironment,
-    InvalidAction,
-    Params,
-    Problem,
-    environments,
-)
+from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments, equations
+from rlkit.environments.base import Params, Problem
 from rlkit.environments.equations import Equation, Family, Move
 from rlkit.errors import UserError
 
@@ -24,8 +17,7 @@ IDENTIFIED, PROGRESS, ANSWERED, WASTED, WRONG = 1.5, 2.0, 3.0, -0.5, -1.0  # the
 
 
 class State(NamedTuple):
-    """An episode: the equation now, its unknown and solution, the fewest moves left so far, whether the next
-    operation was identified, and the answer once stated."""
+    """The equation now; `best` is the fewest moves that were left so far."""
 
     equation: Equation
     unknown: str
@@ -39,12 +31,11 @@ class State(NamedTuple):
 class Mathematics(BaseEnvironment):
     """Solve `3x + 7 = 16`: subtract 7, divide by 3, state 3. Every move rewrites both sides exactly.
 
-    Rewards: 1.5 for identifying the operation that comes next, once an episode (-0.5 for a wrong guess);
-    2.0 for each move by which the distance to the solution falls below its lowest so far; -0.5 for a move
-    that is valid algebra but brings nothing; 3.0 for the right answer, -1.0 for a wrong one, which both end
-    the episode; `invalid_reward` for what cannot be done. The distance is the number of moves the scripted
-    expert would still need, so what an episode can earn does not depend on its path, and going in circles
-    only costs. `3x + 7 = 16` done well earns 1.5 + 2.0 + 2.0 + 3.0 = 8.5.
+    Rewards: 1.5 for identifying the operation that comes next, once an episode (-0.5 for a wrong guess); 2.0 for each
+    move by which the distance to the solution (the moves that the scripted expert would still need) falls below its
+    lowest so far, so that circles only cost; -0.5 for a move that is valid algebra but brings nothing; 3.0 for the
+    right answer, -1.0 for a wrong one, which both end the episode; `invalid_reward` for what cannot be done.
+    `3x + 7 = 16` done well earns 1.5 + 2.0 + 2.0 + 3.0 = 8.5.
     """
 
     purpose: ClassVar[str] = "Solve the equation step by step; every operation acts on both sides."
@@ -70,9 +61,8 @@ class Mathematics(BaseEnvironment):
     def problem(self, rng: np.random.Generator) -> Problem:
         family = self.families[int(rng.integers(len(self.families)))]
         solution = int(rng.integers(-self.largest_solution, self.largest_solution + 1))
-        written = equations.render(
-            equations.parse_equation(equations.generated(family, rng, self.largest_number, solution))
-        )
+        text = equations.generated(family, rng, self.largest_number, solution)
+        written = equations.render(equations.parse_equation(text))
         return {"family": family, "equations": [written], "solution": {"x": str(solution)}}
 
     def read(self, text: str) -> Problem:
@@ -87,10 +77,8 @@ class Mathematics(BaseEnvironment):
 
     def begin(self, problem: Problem) -> str:
         (written,), ((name, value),) = problem["equations"], problem["solution"].items()
-        equation, stated = (
-            equations.parse_equation(written),
-            equations.number_of(equations.parse_side(str(value))),
-        )
+        equation = equations.parse_equation(written)
+        stated = equations.number_of(equations.parse_side(str(value)))
         if stated != equations.solve(equation) or equations.variables(*equation) != {name}:
             raise UserError(f"{name} = {value} does not solve {equations.render(equation)}.")
         self._state = State(equation, name, stated, equations.distance(equation))

@@ -24,12 +24,9 @@ ATTEMPTS = 200  # draws until a problem of the train split comes, which four of 
 class ChatTokens:
     """The ids of prompts, and of what a chat template puts between two assistant turns.
 
-    Sampled ids are never decoded and encoded again: a turn is appended as the template's own text from the
-    end of the assistant's words to the start of the next answer. So training ids are the sampled ones even
-    where the policy's text has several encodings.
-
-    Args:
-        policy: has `tokenizer` and `stop_ids` (rlkit.models.loading.load_policy).
+    Sampled ids are never decoded and encoded again: a turn is appended as the template's own text from the end of the
+    assistant's words to the start of the next answer, so training ids are the sampled ones even where the policy's text
+    has several encodings. `policy` has `tokenizer` and `stop_ids` (rlkit.models.loading.load_policy).
     """
 
     def __init__(self, policy) -> None:
@@ -49,11 +46,8 @@ class ChatTokens:
         return ids[1:] if after in self.stop_ids else ids
 
     def _encode_follow(self, observation: str) -> np.ndarray:
-        chat = [
-            {"role": "user", "content": MARK},
-            {"role": "assistant", "content": MARK},
-            {"role": "user", "content": observation},
-        ]
+        roles = {"user": MARK, "assistant": MARK}
+        chat = [{"role": role, "content": text} for role, text in (*roles.items(), ("user", observation))]
         marked = MarkedChat(self.tokenizer, chat)
         text = self.tokenizer.apply_chat_template(marked.messages, add_generation_prompt=True, tokenize=False)
         ids = np.asarray(marked.encode(text.split(MARK, 2)[2]), np.int64)
@@ -77,7 +71,7 @@ class Limits:
     Attributes:
         max_response_length: tokens of a whole episode, observations included.
         max_turn_length: tokens of one turn; 0 is what is left of the episode.
-        temperature, top_p: of sampling; temperature 0 is greedy.
+        temperature, top_p: of sampling; 0 is greedy.
         reserve, phrase: last tokens of an answer, and the token ids that begin them where it has not ended by then
             (`rollout.interruption`); 0 interrupts none.
     """
@@ -131,19 +125,19 @@ class SampledEpisode:
     def rollout(self) -> Rollout:
         """The episode as the trainer reads it."""
         episode, turns = self.episode, self.episode.transitions
-        return Rollout(
+        ids = np.concatenate([ids for ids, _ in self.pieces])
+        mask = np.concatenate([np.full(len(ids), int(p is not None), np.int64) for ids, p in self.pieces])
+        logprobs = np.concatenate([np.zeros(len(ids)) if p is None else p for ids, p in self.pieces])
+        sampled = (
             self.task,
             self.prompt_ids,
-            np.concatenate([ids for ids, _ in self.pieces]),
-            np.concatenate([np.full(len(ids), int(p is not None), np.int64) for ids, p in self.pieces]),
-            np.concatenate([np.zeros(len(ids)) if p is None else p for ids, p in self.pieces]).astype(
-                np.float32
-            ),
+            ids,
+            mask,
+            logprobs.astype(np.float32),
             episode.finish or "error",
-            turns=max(len(turns), 1),
-            turn_rewards=[t.reward for t in turns] if episode.error is None else None,
-            reward=episode.reward(),
         )
+        rewards = [t.reward for t in turns] if episode.error is None else None
+        return Rollout(*sampled, turns=max(len(turns), 1), turn_rewards=rewards, reward=episode.reward())
 
 
 def environment_task(environment: BaseEnvironment, problem: str | Mapping[str, Any]) -> Task:
@@ -157,9 +151,6 @@ def environment_task(environment: BaseEnvironment, problem: str | Mapping[str, A
 class EnvironmentTasks(Source):
     """The generated problems of one environment's train split: the policy acts in it until it is done. Problems of the
     test split (`environment.problems("test", …)`) never occur, so they measure what a run has learnt.
-
-    The task's ground truth is the problem and `extra_info["environment"]` the environment. There is nothing to score
-    afterwards.
     """
 
     kind: Literal["environment"] = "environment"
@@ -169,9 +160,8 @@ class EnvironmentTasks(Source):
     def task(self, index: int) -> Task:
         environment = self.environment
         for attempt in range(ATTEMPTS):
-            problem = environment.problem(
-                generator("environment task", environment.kind_name, index, attempt)
-            )
+            rng = generator("environment task", environment.kind_name, index, attempt)
+            problem = environment.problem(rng)
             if environment.split_of(problem) == "train":
                 return environment_task(environment, problem)
         raise UserError(f"{environment.kind_name!r} gives no problems of its train split: widen its options.")
@@ -203,11 +193,10 @@ def play_episodes(
     turn, sampler = 0, sampler.session(len(episodes))
     while live := [e for e in episodes if e.episode.finish is None]:
         room = limits.max_response_length - min(e.length for e in live)
-        options = {
+        options: Any = {"temperature": limits.temperature, "top_p": limits.top_p}
+        options |= {
             "seed": derive(seed, "turn", turn),
             "max_tokens": min(room, limits.max_turn_length or room),
-            "temperature": limits.temperature,
-            "top_p": limits.top_p,
         }
         if turn == 0:  # the episodes of a task share their prompt
             groups = sampler.sample(prompts, n, **options)
@@ -246,14 +235,9 @@ def rollout(
 def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Turns, environment steps, and the shares of valid actions, successes and cut episodes."""
     turns = np.array([r.turns for r in rollouts], float)
-    result = {
-        "environment/turns/mean": float(turns.mean()),
-        "environment/turns/max": float(turns.max()),
-        "environment/steps": float(turns.sum()),
-    }
-    rewards = [r.reward for r in rollouts if r.reward is not None and r.reward.error is None]
-    if rewards:
-        result["environment/valid_actions"] = float(np.mean([r.parts["valid_actions"] for r in rewards]))
-        result["environment/success"] = float(np.mean([bool(r.correct) for r in rewards]))
-        result["environment/truncated"] = float(np.mean([bool(r.parts["truncated"]) for r in rewards]))
-    return result
+    result = {"turns/mean": turns.mean(), "turns/max": turns.max(), "steps": turns.sum()}
+    if rewards := [r.reward for r in rollouts if r.reward is not None and r.reward.error is None]:
+        result["success"] = np.mean([bool(r.correct) for r in rewards])
+        for part in ("valid_actions", "truncated"):
+            result[part] = np.mean([float(r.parts[part]) for r in rewards])
+    return {f"environment/{name}": float(value) for name, value in result.items()}

@@ -26,16 +26,10 @@ def test_{name}_keeps_the_contract():
 
 def new_environment(name: str, folder: Path) -> tuple[Path, Path]:
     """Write an environment, line_walk under another name, and its test into `folder`; both work as they are, and
-    `plugins: [<name>.py]` makes a run know it.
-
-    Raises:
-        UserError: a name that is no lower-case identifier or a word of Python's, is taken, or whose file exists.
-    """
+    `plugins: [<name>.py]` makes a run know it. Raises UserError for a name that is none, or is taken."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise UserError(
-            f"The name is {name!r}: use lower-case letters, digits and underscores, and no word of Python's, e.g. "
-            "tic_tac_toe."
-        )
+        what = "lower-case letters, digits and underscores, and no word of Python's, e.g. tic_tac_toe"
+        raise UserError(f"The name is {name!r}: use {what}.")
     source, test = folder / f"{name}.py", folder / f"test_{name}.py"
     taken = next((p for p in (source, test) if p.exists()), None)
     if taken or name in environments:

@@ -10,11 +10,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One step: the observation before it, the action, its reward and the observation after it.
-
-    `text` is the action as it was written, `valid` whether the environment carried it out, `formatted` whether the
-    text is an action and nothing else, as the environment writes it.
-    """
+    """One step: `text` is the action as it was written, `valid` whether the environment carried it out, `formatted`
+    whether the text is an action and nothing else, as the environment writes it."""
 
     state: str
     action: str
@@ -28,13 +25,8 @@ class Transition:
 
 @dataclass
 class Trajectory:
-    """An episode; its attributes are its items, too: `episode["success"]`.
-
-    Attributes:
-        solution: what it produced.
-        confidence: the model's probability of its last action's text, where a model acted.
-        options: the whole environment, as its registry reads it.
-    """
+    """An episode; its attributes are its items, too: `episode["success"]`. `solution` is what it produced, `confidence`
+    a model's probability of its last action's text, `options` the whole environment as its registry reads it."""
 
     environment: str
     problem: Mapping[str, Any]
@@ -72,9 +64,6 @@ def steps_frame(trajectories: Iterable[Trajectory]) -> "pd.DataFrame":
     """One row a step of many episodes: episode, step, action, reward, valid, success."""
     import pandas as pd
 
-    rows = [
-        (i, k, t.action, t.reward, t.valid, e.success)
-        for i, e in enumerate(trajectories)
-        for k, t in enumerate(e.transitions, 1)
-    ]
+    steps = [(i, k, t, e) for i, e in enumerate(trajectories) for k, t in enumerate(e.transitions, 1)]
+    rows = [(i, k, t.action, t.reward, t.valid, e.success) for i, k, t, e in steps]
     return pd.DataFrame(rows, columns=["episode", "step", "action", "reward", "valid", "success"])

@@ -24,7 +24,7 @@ from rlkit import __version__
 from rlkit.agents.agents import Batcher, LanguageModelAgent
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.errors import UserError
-from rlkit.serving.solver import Domain, Feedback, Metrics, Refused, Request, Settings, Solution, Solver, Text
+from rlkit.serving.solver import Domain, Feedback, Refused, Request, Settings, Solution, Solver, Text
 
 logger = logging.getLogger("rlkit.serving")
 API_KEY = "RLKIT_API_KEY"  # environment variable; when set, requests need it as a bearer token
@@ -48,12 +48,13 @@ def create_app(
         domains: environments by name, with the options that the policy was trained with; others get defaults.
         sampler: any Sampler that holds the policy's weights.
     """
-    settings, metrics = settings or Settings(), Metrics()
+    settings = settings or Settings()
     turn = settings.max_turn_length or (LONG_TURN if any(e.multiline for e in domains.values()) else TURN)
     context = min(settings.context, policy.base.config.max_position_embeddings)
     agent = LanguageModelAgent(policy, Batcher(sampler, turn), context=context)
     environments.names()  # imports them all, before the first request has to wait for it
-    solver = Solver(agent, dict(domains), settings, metrics)
+    solver = Solver(agent, dict(domains), settings)
+    metrics = solver.metrics
     app = FastAPI(title="rlkit", version=__version__)
     app.state.solver = solver
     _guard(app, solver)
@@ -97,8 +98,7 @@ def _guard(app: FastAPI, solver: Solver) -> None:
     async def guarded(request: HttpRequest, call: Callable[[HttpRequest], Awaitable[Response]]) -> Response:
         try:
             if request.method == "POST":
-                await _require_key(request)
-                _require_size(request)
+                await _check(request)
             answer = await call(request)
         except Refused as error:
             answer = JSONResponse({"error": error.sentence}, error.status, error.headers)
@@ -110,17 +110,14 @@ def _guard(app: FastAPI, solver: Solver) -> None:
         return answer
 
 
-async def _require_key(request: HttpRequest) -> None:
-    """The bearer token is RLKIT_API_KEY, where that is set."""
+async def _check(request: HttpRequest) -> None:
+    """Its bearer token is RLKIT_API_KEY, where that is set, and it says how long its body is (servers hold it to that).
+    Raises Refused."""
     if key := os.environ.get(API_KEY):
         given = await bearer(request)
         if given is None or not hmac.compare_digest(given.credentials.encode(), key.encode()):
             asked = {"WWW-Authenticate": "Bearer"}
             raise Refused(401, "Send the API key as `Authorization: Bearer KEY`.", **asked)
-
-
-def _require_size(request: HttpRequest) -> None:
-    """The body says how long it is; servers hold it to that."""
     if "transfer-encoding" in request.headers:
         raise Refused(411, "Send the request with its `content-length`.")
     if int(request.headers.get("content-length", 0)) > MOST_BYTES:
@@ -168,9 +165,8 @@ def listen(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        raise UserError(
-            f"--host {host} --port {port} cannot be listened on ({error.strerror}): take another."
-        ) from None
+        reason = f"cannot be listened on ({error.strerror})"
+        raise UserError(f"--host {host} --port {port} {reason}: take another.") from None
     return bound
 
 
@@ -181,12 +177,8 @@ def serve(
     settings: Settings | None = None,
     say: Callable[[str], Any] = print,
 ) -> None:
-    """Serve a run's policy until Ctrl-C or SIGTERM. Running requests then have `settings.grace` seconds to finish, and
-    those that have not are answered with 503.
-
-    Raises:
-        UserError: the policy cannot be opened, the address is taken, or a non-loopback host without an API key.
-    """
+    """Serve a run's policy until Ctrl-C or SIGTERM. Raises UserError where the policy cannot be opened, the address is
+    taken, or a host is open to others without an API key."""
     if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
         raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")
     bound, settings = listen(host, port), settings or Settings()

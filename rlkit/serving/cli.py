@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer()
-new = typer.Typer(help="Start a file of your own from a working template.", no_args_is_help=True)
+new = typer.Typer(no_args_is_help=True)
 app.add_typer(new, name="new", rich_help_panel="Environments and serving")
 
 
@@ -25,9 +25,8 @@ def new_environment(name: str) -> None:
     )
 
 
-@new.callback()
-def _new() -> None:
-    """Start a file of your own from a working template."""
+@new.callback(help="Start a file of your own from a working template.")
+def _new() -> None: ...
 
 
 @app.command(rich_help_panel="Environments and serving")
@@ -41,10 +40,8 @@ def serve(
         int | None, typer.Option(help="Tokens of a turn; default what the run was trained with.", min=1)
     ] = None,
 ) -> None:
-    """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest.
-
-    Ctrl-C or SIGTERM ends it: running requests have 30 s to finish.
-    """
+    """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest. Ctrl-C or SIGTERM ends it:
+    running requests have 30 s to finish."""
     from rlkit.serving.app import serve as run_server
     from rlkit.serving.solver import Settings
 

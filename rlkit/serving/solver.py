@@ -1,4 +1,4 @@
-"""Episodes on request: limits, sharing of equal requests, metrics."""
+"""Episodes on request: limits, metrics, and one episode for equal requests (decoding is greedy)."""
 
 import asyncio
 import json
@@ -125,13 +125,9 @@ class Solver:
     """
 
     def __init__(
-        self,
-        agent: LanguageModelAgent,
-        domains: dict[str, BaseEnvironment],
-        settings: Settings,
-        metrics: Metrics,
+        self, agent: LanguageModelAgent, domains: dict[str, BaseEnvironment], settings: Settings
     ) -> None:
-        self.agent, self.domains, self.settings, self.metrics = agent, domains, settings, metrics
+        self.agent, self.domains, self.settings, self.metrics = agent, domains, settings, Metrics()
         self.stopping = False
         self._running: set[asyncio.Task[Solution]] = set()
         self._playing, self._limit, self._line = 0, float(START), asyncio.Condition()
@@ -147,7 +143,7 @@ class Solver:
         return self.domains[domain]
 
     async def solve(self, request: Request) -> Solution:
-        """The solution of a problem. Raises Refused."""
+        """Raises Refused."""
         key = content_hash([request.domain, request.problem])
         if (task := self._kept.get(key)) is None:
             task = self._kept[key] = self._start(request)
@@ -208,8 +204,8 @@ class Solver:
             for t in trajectory.transitions
         ]
         told = {name: trajectory[name] for name in ("solution", "success", "total_reward")}
-        seconds = time.perf_counter() - began
-        solution = Solution(**told, actions=actions, domain=request.domain, seconds=seconds)
+        told |= {"domain": request.domain, "seconds": time.perf_counter() - began}
+        solution = Solution(**told, actions=actions)
         self.metrics.count(solution)
         return solution
 
