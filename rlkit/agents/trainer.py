@@ -195,6 +195,10 @@ class AgenticTrainer:
         last = trainer.loss(*self._batch(probe))
         return TrainingResult(losses, first, last, time.perf_counter() - began)
 
+    def loss(self, dataset: Sequence[Example]) -> float:
+        """Weighted negative log-likelihood per action token, in nats."""
+        return self._trainer(1).loss(*self._batch(dataset))
+
     def _trainer(self, steps: int) -> SupervisedTrainer:
         rate, warmup = RATES["adapter" if self.model.lora_rank else "whole"], min(20, steps // 5)
         usual = Optimizer(lr=rate, lr_warmup_steps=warmup, lr_scheduler_type="cosine")

@@ -29,14 +29,8 @@ MOST = 8  # configurations beside each other: as many as there are colours
 
 
 class Ablation:
-    """A configuration and the changes made to it.
-
-    Attributes:
-        base: where it starts; differences are from it.
-        changes: dotted keys to new values.
-        file: its params file, of a run or a study.
-        root: folder of all studies.
-    """
+    """A configuration and the changes made to it (dotted keys to new values); differences are from the `base`, whose
+    params file, of a run or a study, is `file`. `root` is the folder of all studies."""
 
     def __init__(self, base: RunConfig, file: Path, root: str | Path = "outputs") -> None:
         self.base, self.file, self.root = base, file, Path(root)
@@ -78,11 +72,8 @@ class Ablation:
         return launch(self.config, {"trainer.num_threads": max(1, usable_cores() - 1)}, root=self.root)
 
     def save(self, path: str | Path) -> Path:
-        """Write the changed configuration as a params file that holds what differs from the defaults.
-
-        Raises:
-            UserError: its name is no study's; the file exists and holds something else, or cannot be written.
-        """
+        """Write the changed configuration as a params file that holds what differs from the defaults. Raises UserError
+        where its name is no study's, or the file exists and holds something else."""
         path = Path(path)
         if path.suffix not in (".yaml", ".yml"):
             raise UserError(f"{path} is no params file: give a name that ends in .yaml.")
@@ -99,12 +90,9 @@ class Ablation:
 
     def add_to_study(self, name: str) -> str:
         """Add the changes to the study's file as a variant, comments kept; values of the grid's keys go into the grid.
+        Says how many runs the study has now, and had.
 
         The first variant comes with one of the name `base` that changes nothing, so that the cells there were stay.
-        What was written before is restored when the study would not be valid.
-
-        Returns:
-            How many runs the study has now, and had.
 
         Raises:
             UserError: there is no study file, nothing is changed, the name is taken, or the study would not be valid.
@@ -182,11 +170,9 @@ def comparison(beside: Mapping[str, Iterable[Path]], evals: "pd.DataFrame") -> "
 
     rows = []
     for label, folders in beside.items():
-        states = [run_state(folder) for folder in folders]
-        rows.append(
-            {"cell": label, "seeds": ", ".join(str(config_of(folder).get("seed")) for folder in folders),
-             "state": ", ".join(dict.fromkeys(state.status for state in states))}
-        )  # fmt: skip
+        seeds = ", ".join(str(config_of(folder).get("seed")) for folder in folders)
+        states = ", ".join(dict.fromkeys(run_state(folder).status for folder in folders))
+        rows.append({"cell": label, "seeds": seeds, "state": states})
     table = pd.DataFrame(rows)
     if evals.empty:
         return table
@@ -194,9 +180,7 @@ def comparison(beside: Mapping[str, Iterable[Path]], evals: "pd.DataFrame") -> "
         change = before_after(evals)
         after = change.loc[change["when"] == "after", ["cell", "pass@1", "low", "high"]]
         table = table.merge(after, how="left", on="cell")
-        found = {
-            row["cell"]: f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-            for row in differences(evals).to_dict("records")
-        }
+        told = "{difference:+.3f} [{low:+.3f}, {high:+.3f}]"
+        found = {row["cell"]: told.format_map(row) for row in differences(evals).to_dict("records")}
         table["against base"] = table["cell"].map(found).fillna("")
     return table

@@ -38,10 +38,8 @@ class RunFailed(RuntimeError):
 def launch(
     source: RunConfig | str | Path, overrides: Mapping[str, Any] | None = None, root: str | Path = "outputs"
 ) -> "Launched":
-    """Train a run in a process of its own, which goes on when this one ends.
-
-    The same call again finds the run: it is left alone while it trains or when it is finished, and continues
-    from its newest checkpoint otherwise.
+    """Train a run in a process of its own, which goes on when this one ends. The same call again finds the run: it is
+    left alone while it trains or when it is finished, and continues from its newest checkpoint otherwise.
 
     Args:
         source: a RunConfig, or the file of a run, or of a study, whose cell the overrides then choose.
@@ -70,13 +68,7 @@ def attach(run: str | Path, root: str | Path = "outputs") -> "Launched":
 
 
 class Launched:
-    """A run by its folder, whichever process trains it.
-
-    Attributes:
-        folder: outputs/<study>/runs/<id>.
-        id: the config's id.
-        log: what its process printed.
-    """
+    """A run by its folder (outputs/<study>/runs/<id>), whichever process trains it; `log` is what that printed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.id, self.log = folder, folder.name, folder / LOG
@@ -101,14 +93,8 @@ class Launched:
         return store.read_json(self.folder / "run.json").get("summary", {})
 
     def stop(self, wait: bool = True) -> "Launched":
-        """End it at its next step border, with a checkpoint; a run that is not being trained stays as it is.
-
-        Args:
-            wait: return when it has ended; it may be amid a step or an evaluation.
-
-        Raises:
-            UserError: it is trained on another machine.
-        """
+        """End it at its next step border, with a checkpoint, and `wait` for that; a run that is not being trained stays
+        as it is. Raises UserError where it is trained on another machine."""
         info = store.read_json(self.folder / "run.json")
         process = process_of(info)
         if process is None:

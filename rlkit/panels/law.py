@@ -38,14 +38,8 @@ def law_explorer(source: "LawFit | str | Path", points: "pd.DataFrame | None" = 
 
 
 class Explorer:
-    """Sliders above a sentence and a picture. Shown by a notebook as the value of a cell.
-
-    Attributes:
-        fit: the fit; it is not changed.
-        values: the parameters that are tried.
-        sliders: one for each free parameter.
-        budget: a slider in FLOPs, for a law of model size and data.
-    """
+    """Sliders (one for each free parameter of the `fit`, and of a law of model size and data one for the `budget` in
+    FLOPs) above a sentence and a picture, for the parameters `values`. Shown by a notebook as the value of a cell."""
 
     def __init__(self, fit: "LawFit", points: "pd.DataFrame | None" = None) -> None:
         import ipywidgets as w
@@ -70,10 +64,8 @@ class Explorer:
         """From a third to three times a positive estimate, within the parameter's bounds."""
         value, (low, high) = self.fit.params[name], self.fit.law.limits(name)
         look = {"description": name, "readout_format": ".4g", **_WIDE}
-        if value > 0:
-            made = slider(value, max(low, value / 3), min(high, 3 * value), 0.01, log=True, **look)
-        else:
-            made = slider(value, max(low, value - 1), min(high, value + 1), 0.02, **look)
+        near = (value / 3, 3 * value, 0.01) if value > 0 else (value - 1, value + 1, 0.02)
+        made = slider(value, max(low, near[0]), min(high, near[1]), near[2], log=value > 0, **look)
         made.observe(lambda event: self._moved(name, event["new"]), "value")
         return made
 

@@ -62,12 +62,8 @@ def read_samples(path: str | Path) -> "pd.DataFrame":
 
 
 def page(rows: "pd.DataFrame", number: int = 0) -> "Styler":
-    """The samples of some prompts as a table; every text of a model is escaped, long ones are cut.
-
-    Args:
-        rows: from `read_samples`.
-        number: of the page, from 0.
-    """
+    """The samples of some prompts, rows from `read_samples`, as a table; the page's number counts from 0. Every text of
+    a model is escaped, long ones are cut."""
     import pandas as pd
 
     from rlkit import figures
@@ -90,29 +86,19 @@ def page(rows: "pd.DataFrame", number: int = 0) -> "Styler":
 
 
 class Browser:
-    """Filters above a page of samples. Shown by a notebook as the value of a cell.
-
-    Attributes:
-        table: what is browsed, from `read_samples`.
-        filters: a drop-down for each of run, kind, step, data_source and outcome.
-        number: of the page that is shown, from 0.
-    """
+    """Filters (a drop-down for each of run, kind, step, data_source and outcome) above a page of a table from
+    `read_samples`, whose `number` counts from 0. Shown by a notebook as the value of a cell."""
 
     def __init__(self, table: "pd.DataFrame") -> None:
         import ipywidgets as w
         from IPython.display import DisplayHandle
 
         self.table, self.number, self._shown, self._page = table, 0, DisplayHandle(), DisplayHandle()
-        self.filters = {
-            name: w.Dropdown(
-                options=[ANY, *map(str, sorted(table[name].unique()))],
-                description=name,
-                layout={"width": "20em"},
-            )
-            for name in ("run", "kind", "step", "data_source", "outcome")
-        }
-        for chosen in self.filters.values():
-            chosen.observe(lambda _: self.show(0), "value")
+        self.filters: dict[str, w.Dropdown] = {}
+        for name in ("run", "kind", "step", "data_source", "outcome"):
+            options = [ANY, *map(str, sorted(table[name].unique()))]
+            self.filters[name] = w.Dropdown(options=options, description=name, layout={"width": "20em"})
+            self.filters[name].observe(lambda _: self.show(0), "value")
         self.previous = button("‹", "", lambda: self.show(self.number - 1), "previous page")
         self.next = button("›", "", lambda: self.show(self.number + 1), "next page")
         for turn in (self.previous, self.next):

@@ -40,19 +40,14 @@ def panel(
         keys: of RunConfig, the controls to show.
         root: folder of all studies.
 
-    Raises:
-        UserError: a wrong file, override or key.
+    Raises UserError for a wrong file, override or key.
     """
     return Panel(Ablation(load(source, overrides), Path(source), root), keys)
 
 
 class Panel:
-    """Controls, buttons, curves and a table. Shown by a notebook as the value of a cell.
-
-    Attributes:
-        ablation: what the controls have set.
-        widgets: the control of each key.
-    """
+    """Controls (`widgets`, one for each key), buttons, curves and a table over an ablation. Shown by a notebook as the
+    value of a cell."""
 
     def __init__(self, ablation: Ablation, keys: Sequence[str] = KEYS) -> None:
         import ipywidgets as w
@@ -96,12 +91,10 @@ class Panel:
         sections: dict[str, list[Any]] = {}
         for key, widget in self.widgets.items():
             sections.setdefault(key.partition(".")[0] if "." in key else "run", []).append(widget)
-        columns = w.Layout(grid_template_columns="repeat(auto-fill, 30em)")
-        return [
-            part
-            for name, own in sections.items()
-            for part in (w.HTML(f"<b>{name}</b>"), w.GridBox(own, layout=columns))
-        ]
+        columns, shown = w.Layout(grid_template_columns="repeat(auto-fill, 30em)"), []
+        for name, own in sections.items():
+            shown += [w.HTML(f"<b>{name}</b>"), w.GridBox(own, layout=columns)]
+        return shown
 
     def _ipython_display_(self) -> None:
         show(self.box, self._box, self._picture, self._table)
@@ -186,10 +179,7 @@ class Panel:
 def controls(config: RunConfig, keys: Sequence[str] = KEYS) -> dict[str, Any]:
     """The widget of each key, in their order, and for a mixture one for the weight of each source: a choice, a switch,
     a slider over the schema's bounds (or around the value), or a text that is read as YAML, empty for what is unset.
-
-    Raises:
-        UserError: a key that RunConfig lacks, or that holds a section.
-    """
+    Raises UserError for a key that RunConfig lacks, or that holds a section."""
     flat = _flat(config)
     labels = {key: name_of(key) for key in keys}
     weights = [key for key in flat if key.startswith("data.train.") and key.endswith(".weight")]
@@ -214,10 +204,8 @@ def _control(key: str, flat: Mapping[str, Any], label: str) -> Any:
     import ipywidgets as w
 
     if key not in flat:
-        near = did_you_mean(key, flat)
-        raise UserError(
-            f"{key!r} is no single value of a run's configuration.{near} See rlkit config --schema."
-        )
+        near = f"{did_you_mean(key, flat)} See rlkit config --schema."
+        raise UserError(f"{key!r} is no single value of a run's configuration.{near}")
     schema, value = _schema(key), flat[key]
     look: dict[str, Any] = {"description": label, "tooltip": schema.get("description", "")}
     look |= {"style": {"description_width": "11em"}, "layout": {"width": "29em"}}

@@ -75,11 +75,8 @@ class Live:
 
 
 class RunView:
-    """Buttons with a bar, the curves and the samples of a run, shown in the cell that makes it.
-
-    Curves and samples are a picture and a table, so a saved notebook shows them without JavaScript. The buttons
-    work whenever the kernel takes a click: between cells, and in one that awaits (ipykernel from 7.4 on).
-    """
+    """Buttons with a bar, the curves and the samples of a run, shown in the cell that makes it. The buttons work
+    whenever the kernel takes a click: between cells, and in one that awaits (ipykernel from 7.4 on)."""
 
     def __init__(self, run: "Launched", every: float) -> None:
         import ipywidgets
@@ -98,8 +95,8 @@ class RunView:
         self._live.begin()
 
     def refresh(self) -> bool:
-        """Show what the folder holds now, curves and samples only when there is a new step; true while the run
-        is being trained. A finished run leaves words in the buttons' place."""
+        """Show what the folder holds now; true while the run is being trained. A finished one leaves words in the
+        buttons' place."""
         from IPython.display import Pretty
 
         state = self.run.state
@@ -132,10 +129,8 @@ class RunView:
         if rows := list(read_jsonl(self.run.folder / "samples.jsonl")):
             step = rows[-1]["step"]
             last = pd.DataFrame([row for row in rows if row["step"] == step][:_SHOWN])
-            texts = {name: last[name].str.slice(0, _CUT) for name in ("prompt", "response")}
-            shown = figures.table(
-                last.assign(**texts), "data_source", "prompt", "response", "value", "correct"
-            )
+            last = last.assign(**{name: last[name].str.slice(0, _CUT) for name in ("prompt", "response")})
+            shown = figures.table(last, "data_source", "prompt", "response", "value", "correct")
             self._samples.update(shown.set_caption(f"samples of step {step}"))
 
     def _stop(self) -> str:

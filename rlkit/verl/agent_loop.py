@@ -10,7 +10,7 @@ fails, is dropped from its group.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -27,12 +27,8 @@ from rlkit.verl.reward import PLACE, score_of
 
 
 class RlkitAgentLoop(AgentLoopBase):
-    """Samples one response, or plays one episode of a BaseEnvironment.
-
-    Args:
-        max_turn_length: most tokens of one turn of an episode; 0 is what is left of the response.
-        answers: folder of the answers log.
-    """
+    """Samples one response, or plays one episode of a BaseEnvironment. `max_turn_length` is of tokens (0: what is left
+    of the response), `answers` the folder of the answers log."""
 
     def __init__(self, *args: Any, max_turn_length: int = 0, answers: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -69,18 +65,12 @@ class RlkitAgentLoop(AgentLoopBase):
         return sequence.output(place, score_of(reward), rewards)
 
     def _place(self, sequence: "_Sequence", row: Mapping[str, Any], finish: str) -> dict[str, Any]:
+        prompt, mask = len(sequence.ids) - len(sequence.mask), sequence.mask
         return {
-            "step": int(row["global_steps"]),
-            "split": str(row["extra_info"]["split"]),
-            "uid": str(row["uid"]),
-            "sample": int(row["session_id"]),
-            "task_id": str(row["id"]),
-            "prompt_tokens": len(sequence.ids) - len(sequence.mask),
-            "tokens": sum(sequence.mask),
-            "response_tokens": len(sequence.mask),
-            "finish_reason": finish,
-            "turns": sequence.turns,
-        }
+            "step": int(row["global_steps"]), "split": str(row["extra_info"]["split"]), "uid": str(row["uid"]),
+            "sample": int(row["session_id"]), "task_id": str(row["id"]), "prompt_tokens": prompt, "tokens": sum(mask),
+            "response_tokens": len(mask), "finish_reason": finish, "turns": sequence.turns,
+        }  # fmt: skip
 
 
 class _Sequence:
@@ -100,9 +90,8 @@ class _Sequence:
     async def start(self) -> None:
         """Tokenize the prompt."""
         if MarkedChat(self.loop.words, self.messages).names:  # which verl would encode as control tokens
-            self.ids = encode_chats(self.loop.words, [self.messages], **self.loop.apply_chat_template_kwargs)[
-                0
-            ]
+            options = self.loop.apply_chat_template_kwargs
+            self.ids = encode_chats(self.loop.words, [self.messages], **options)[0]
         else:
             self.ids = await self.loop.ct_build_initial_tokens(self.messages)
 
@@ -151,11 +140,11 @@ class _Sequence:
         self,
         place: dict[str, Any],
         scores: dict[str, float] | None = None,
-        turn_rewards: list[float] | None = None,
+        turn_rewards: Sequence[float] = (),
     ) -> AgentLoopOutput:
         """What verl trains on. `scores` are given for an episode; an answer is graded by compute_score."""
         cut = len(self.ids) - len(self.mask)
-        extra = {**self.fields, PLACE: place, "turn_scores": turn_rewards or [], "tool_rewards": []}
+        extra = {**self.fields, PLACE: place, "turn_scores": list(turn_rewards), "tool_rewards": []}
         if scores is not None:
             extra["reward_extra_info"] = scores
         return AgentLoopOutput(

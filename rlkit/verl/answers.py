@@ -21,11 +21,9 @@ Split = Literal["train", "test"]
 def record(folder: str | Path, place: Mapping[str, Any], data_source: str, text: str, reward: Reward) -> None:
     """Append one answer. Safe from any thread and process: a line is one write to the process's own file.
 
-    Args:
-        place: which answer it is, and what the rollout knows of it: step (of test answers, the steps done before),
-            split, uid of its prompt, sample, task_id, prompt_tokens, tokens (sampled), response_tokens (with
-            observations), finish_reason, turns.
-    """
+    `place` says which answer it is, and what the rollout knows of it: step (of test answers, the steps done before),
+    split, uid of its prompt, sample, task_id, prompt_tokens, tokens (sampled), response_tokens (with observations),
+    finish_reason, turns."""
     row = {
         **place, "data_source": data_source, "value": reward.value, "correct": reward.correct, "error": reward.error,
         "parts": dict(reward.parts), "response": text,
@@ -39,12 +37,8 @@ def record(folder: str | Path, place: Mapping[str, Any], data_source: str, text:
 
 
 class Tail:
-    """What is appended to a file, line by line; a line that is still being written waits. A file that
-    became shorter is a new one.
-
-    Attributes:
-        offset: bytes that were read.
-    """
+    """What is appended to a file, line by line; a line that is still being written waits. A file that became shorter is
+    a new one. `offset` counts the bytes that were read."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.offset = path, 0

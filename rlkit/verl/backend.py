@@ -37,9 +37,8 @@ WAITING = "waiting for another verl run of this machine to end"
 
 
 def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> Run:
-    """Train one run on verl, or continue it from verl's last checkpoint; a finished run returns at once.
-
-    Ctrl-C ends it at once; what was done since the last checkpoint (`trainer.save_freq`) is done again.
+    """Train one run on verl, or continue it from verl's last checkpoint; a finished run returns at once. Ctrl-C ends it
+    at once; what was done since the last checkpoint (`trainer.save_freq`) is done again.
 
     Raises:
         UserError: verl cannot do what the config asks, or the GPUs are not there; nothing has begun.
@@ -57,10 +56,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
 
 
 def dry_run(config: RunConfig, root: str | Path = "outputs") -> str:
-    """The command of a run, after writing the configuration that verl reads. Makes no model and no rows.
-
-    Raises UserError.
-    """
+    """The command of a run, after writing the configuration that verl reads; no model, no rows. Raises UserError."""
     fields.check(config)
     files = Files.of(Path(root) / config.study / "runs" / config.id, models.path_of(config))
     return shlex.join(_command(config, files))
@@ -73,10 +69,8 @@ def check_machine(config: RunConfig) -> None:
 
     with suppress(PackageNotFoundError):
         if (found := int(version("trl").split(".")[0])) >= 1:
-            raise UserError(
-                f"verl 0.9.1 does not start beside trl {found}.x, which it never needs: pip uninstall trl, or use an "
-                "environment without it."
-            )
+            fix = "pip uninstall trl, or use an environment without it"
+            raise UserError(f"verl 0.9.1 does not start beside trl {found}.x, which it never needs: {fix}.")
     if on_cluster(config):
         address = os.environ.get("RAY_ADDRESS", "auto")
         try:
@@ -223,9 +217,7 @@ class _VerlRun:
 
     def _merge(self, files: Files) -> None:
         """Merge verl's newest checkpoint into the run store's: a Hugging Face folder in bfloat16, or an adapter's.
-
-        Raises RunStopped when it fails.
-        """
+        Raises RunStopped when it fails."""
         step, log = verl_step(files.checkpoints), files.attempt / "merge.txt"
         if not step or self._merged_step() == step:
             return

@@ -18,14 +18,9 @@ from rlkit.verl.settings import Files, settings
 
 
 def compose(config: RunConfig, files: Files, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The configuration that `verl.trainer.main_ppo` reads, without interpolations.
-
-    Args:
-        changes: verl's dotted keys, before those of the config's own section `verl`.
-
-    Raises:
-        UserError: a key that verl does not have, or a combination that it refuses; with verl's own words.
-    """
+    """The configuration that `verl.trainer.main_ppo` reads, without interpolations; `changes` are verl's dotted keys,
+    before those of the config's own section `verl`. Raises UserError for a key that verl does not have, or a
+    combination that it refuses; with verl's own words."""
     from omegaconf import OmegaConf
 
     tree = deepcopy(_defaults())

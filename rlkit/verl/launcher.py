@@ -94,15 +94,11 @@ def run(
     stall_timeout: float,
     stop: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Run a command to its end, with its output in `log`.
+    """Run a command to its end, with its output in `log`: True when it succeeded, False when `stop` ended it.
 
     Args:
         mark: names the run; processes that carry it from an earlier attempt are ended first.
         look: called every second; its value changes as long as there is progress. It may raise.
-        stop: whether the user wants it ended.
-
-    Returns:
-        True when the command succeeded, False when `stop` ended it.
 
     Raises:
         RunStopped: it failed, or made no progress for `stall_timeout` seconds: one sentence with the log's path.
@@ -165,11 +161,8 @@ def _because(log: Path) -> str:
 
 
 class Startup:
-    """Follows the log of one attempt from the start of its process.
-
-    Attributes:
-        seconds: of the phases that have ended. A phase whose line the log lacks is missing, its time in the next.
-    """
+    """Follows the log of one attempt from the start of its process. `seconds` are of the phases that have ended; one
+    whose line the log lacks is missing, its time in the next."""
 
     def __init__(self, log: Path) -> None:
         self.seconds: dict[str, float] = {}
@@ -205,11 +198,7 @@ class Startup:
 
 
 class Family:
-    """The processes of a run: those that carry its mark, and every descendant that was seen of them.
-
-    Args:
-        mark: the value of the environment variable RLKIT_VERL_RUN.
-    """
+    """The processes of a run: those whose RLKIT_VERL_RUN is its mark, and every descendant that was seen of them."""
 
     def __init__(self, mark: str) -> None:
         self.mark = mark
@@ -230,7 +219,9 @@ class Family:
                 self.look(process.pid)
                 self._known.add(process)
             for number in (signal.SIGTERM, signal.SIGKILL):
-                _signal(self._known, number)
+                for process in filter(is_alive, self._known):
+                    with suppress(psutil.Error):
+                        process.send_signal(number)
                 deadline = time.monotonic() + TERMINATION
                 while any(map(is_alive, self._known)) and time.monotonic() < deadline:
                     time.sleep(0.05)
@@ -243,12 +234,6 @@ class Family:
                 if process.pid != os.getpid() and process.environ().get(MARK) == self.mark:
                     found.append(process)
         return found
-
-
-def _signal(processes: set[psutil.Process], number: signal.Signals) -> None:
-    for process in filter(is_alive, processes):
-        with suppress(psutil.Error):
-            process.send_signal(number)
 
 
 def _die_with_parent() -> None:

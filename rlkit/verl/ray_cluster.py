@@ -20,11 +20,9 @@ def connect(address: str) -> Any:
             knock(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise UserError(
-                f"No Ray cluster answers at {address!r} ({reason}): start one (ray start --head), or give --option "
-                "address=ray://HOST:10001."
-            ) from None
+            reason, fix = str(error).strip().splitlines()[0], "--option address=ray://HOST:10001"
+            sentence = f"({reason}): start one (ray start --head), or give {fix}."
+            raise UserError(f"No Ray cluster answers at {address!r} {sentence}") from None
     return ray
 
 

@@ -5,6 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,7 @@ ANSWER = ("correct", "value", "error", "tokens", "finish_reason", "response")
 class Results:
     """Reads one attempt's files and writes the run store. `poll` is called again and again while verl runs.
 
-    Args:
-        shape: of the model that trains, for the ledger.
-        held_out: the tasks of an evaluation.
-    """
+    `shape` is of the model that trains, for the ledger; `held_out` are the tasks of an evaluation."""
 
     def __init__(
         self, config: RunConfig, store: RunStore, files: Files, shape: Shape, held_out: Sequence[Task]
@@ -78,11 +76,8 @@ class Results:
         self.answers = current
 
     def poll(self, ended: bool = False) -> None:
-        """Take what is there. `ended`: nothing more will come, so missing answers are not waited for.
-
-        Raises:
-            RunStopped: more than reward.max_error_rate of a step could not be graded.
-        """
+        """Take what is there; once verl has `ended`, missing answers are not waited for. Raises RunStopped where more
+        than reward.max_error_rate of a step could not be graded."""
         self.answers.poll()
         self._lines += [(time.monotonic(), json.loads(line)) for line in self._metrics.lines()]
         while self._lines and (ended or self._complete(*self._lines[0])):
@@ -166,13 +161,11 @@ class Results:
         lost = {"error": MISSING, "tokens": 0, "finish_reason": "error", "response": ""}
         rows = []
         for suite, tasks in [(None, self.held_out), *suites.items()]:
-            for task, sample in ((task, k) for task in tasks for k in range(self.config.evaluation.n)):
+            of = {"suite": suite} if suites else {}
+            for task, sample in product(tasks, range(self.config.evaluation.n)):
                 answer = found.get((task.id, sample), lost)
-                rows.append(
-                    {"task_id": task.id, "data_source": task.data_source, "sample": sample}
-                    | {key: answer.get(key) for key in ANSWER}
-                    | ({"suite": suite} if suites else {})
-                )
+                asked = {"task_id": task.id, "data_source": task.data_source, "sample": sample}
+                rows.append(asked | {key: answer.get(key) for key in ANSWER} | of)
         result = summarise(rows, self.config.evaluation.pass_at)
         self.store.log_evals(step, result.rows)
         if result.pass_at_1:
@@ -225,18 +218,12 @@ def _rollouts(rows: list[dict[str, Any]], prompts: int, n: int) -> list[Rollout]
 
 def _rollout(row: dict[str, Any]) -> Rollout:
     """An answer as far as it is known here: lengths, not tokens."""
-    response = np.zeros(row["response_tokens"], np.int64)
-    return Rollout(
-        Task(row["data_source"], (), None),
-        np.zeros(row["prompt_tokens"], np.int64),
-        response,
-        (np.arange(len(response)) < row["tokens"]).astype(np.int64),
-        np.zeros(len(response), np.float32),
-        row["finish_reason"],
-        turns=row["turns"],
-        turn_rewards=row["parts"].get("turn_rewards"),
-        reward=Reward(row["value"], row["correct"], row["parts"], row["error"]),
-    )
+    prompt, response = (np.zeros(row[f"{part}_tokens"], np.int64) for part in ("prompt", "response"))
+    mask, logprobs = np.arange(len(response)) < row["tokens"], np.zeros(len(response), np.float32)
+    sampled = Task(row["data_source"], (), None), prompt, response, mask.astype(np.int64), logprobs
+    graded = Reward(row["value"], row["correct"], row["parts"], row["error"])
+    played = {"turns": row["turns"], "turn_rewards": row["parts"].get("turn_rewards")}
+    return Rollout(*sampled, row["finish_reason"], **played, reward=graded)
 
 
 def _ledger(line: dict[str, Any]) -> Ledger:

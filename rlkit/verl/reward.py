@@ -34,20 +34,11 @@ def compute_score(
     **_: Any,
 ) -> dict[str, float]:
     """The reward of one answer of a row that `rlkit data export` wrote, with the same keys for every data_source:
-    `score` (what trains) and `correct` (1.0 or 0.0, what is reported).
-
-    Args:
-        config: a `reward` section (RewardConfig).
-        answers: folder of the answers log; without one, nothing is logged.
-
-    Raises:
-        UngradedAnswer: the grader failed. It is in the answers log.
-    """
-    info = dict(extra_info or {})
+    `score` (what trains) and `correct` (1.0 or 0.0, what is reported). `config` is a `reward` section, `answers` the
+    folder of the answers log, if any. Raises UngradedAnswer where the grader failed, which is logged."""
+    info, router = dict(extra_info or {}), shared_router(RewardConfig.model_validate(dict(config or {})))
     truth, task_info = from_verl(ground_truth, {k: info[k] for k in WRITTEN if k in info})
-    reward = shared_router(RewardConfig.model_validate(dict(config or {}))).grade_rows(
-        [(data_source, solution_str, truth, task_info)]
-    )[0]
+    [reward] = router.grade_rows([(data_source, solution_str, truth, task_info)])
     if answers and PLACE in info:
         record(answers, info[PLACE], data_source, solution_str, reward)
     return score_of(reward)

@@ -16,13 +16,8 @@ LOCAL_CPUS = 32
 
 @dataclass(frozen=True)
 class Files:
-    """What a verl run reads and writes, all in `folder` but the model.
-
-    Attributes:
-        folder: `<run>/verl`, absolute, as Ray's workers need it.
-        model: a Hugging Face folder or hub id.
-        attempt: folder of this attempt's log, metrics and answers.
-    """
+    """What a verl run reads and writes, all in `folder` (`<run>/verl`, absolute, as Ray's workers need it) but the
+    model (a Hugging Face folder or hub id); `attempt` is the folder of this attempt's log, metrics and answers."""
 
     folder: Path
     model: str
