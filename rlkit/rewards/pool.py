@@ -229,4 +229,4 @@ def score(
 ) -> Reward:
     """The reward of one answer, through a router that is started at the first call and then kept. An unknown
     data_source is an error that names the nearest known ones."""
-    return shared_router(RewardConfig()).grade_rows([(data_source, response, ground_truth, extra_info)])[0]
+    return shared_router(RewardConfig()).grade_rows([(data_source, response, ground_truth, extra_info)])[0]  # type: ignore[arg-type]  # frozen, so it has a hash
