@@ -41,9 +41,9 @@ def backtest(
     df: pd.DataFrame, law: str | Law, *, y: str, x: Any = None, holdout: Any = None, level: float = 0.95,
     **options: Any,
 ) -> Backtest:  # fmt: skip
-    """Fit without the held-out rows, those that `holdout` chooses and those with a true `held_out` column, and predict
-    them; rows that `exclude` leaves out are neither fitted nor predicted. Options are those of `fit`, without group. A
-    UserError where nothing is held out; otherwise as `fit`."""
+    """Fit without the rows that `holdout` chooses or whose `held_out` is true, and predict them; rows that `exclude`
+    leaves out are neither. Options are those of `fit`, without group. A UserError where nothing is held out, or as
+    `fit`."""
     if options.get("group") is not None:
         raise UserError("backtest takes one group at a time: select its rows first.")
     held = tables.frozen(df) | tables.choose(df, holdout, "holdout")[0]

@@ -147,8 +147,7 @@ def fit(
         resample: residuals ("residual", the default of ls and binomial) or rows ("case", that of robust losses).
         cluster: column(s); whole clusters are resampled (run, seed, prompt).
         block: the column of time, for rows of one run: noise is a first-order autoregression like the residuals.
-        exclude, holdout: rules for rows that are not fitted (rlkit.laws.table). Rows with a true column `held_out` (a
-            study's frozen cells) never are.
+        exclude, holdout: rules for rows that are not fitted (rlkit.laws.table); rows with a true `held_out` never are.
     """
     form, target = resolve(law), make_loss(loss, delta)
     if target.name == "binomial" and weights is None:

@@ -3,8 +3,7 @@
 Rows (case) or whole clusters (run, seed, prompt; Field and Welsh 2007) are resampled as weights. The other resamples
 keep the design and draw noise: single residuals, or a first-order autoregression. The scale of robust profiles is
 estimated: an objective difference of s²·t²/2 with s² = sum(slope²)/(n - p)/mean(curvature) plays the part of the
-likelihood-ratio statistic (Huber and Ronchetti 2009, ch. 13). For least squares this is the F profile of lmfit's
-conf_interval.
+likelihood-ratio statistic (Huber and Ronchetti 2009, ch. 13). For least squares this is lmfit's F profile.
 """
 
 from collections.abc import Mapping, Sequence

@@ -234,8 +234,7 @@ def check_determined(problem: Problem, begin: np.ndarray, names: Mapping[str, st
 def _contradict(
     problem: Problem, found: Solution, y: np.ndarray, w: np.ndarray, losses: Sequence[Loss]
 ) -> tuple[Solution, tuple[str, ...]]:
-    """The solutions with any better one to which a search from either side of the best led, two units away along each
-    parameter that is not linear, and those parameters."""
+    """The solutions with any better one found from two units to either side of the best, and along which parameters."""
     law, overruled = problem.law, []
     index = np.repeat(np.flatnonzero(law.estimated & ~law.linearly), 2)
     away = np.eye(len(law.parameters))[index] * np.tile([-2.0, 2.0], len(index) // 2)[:, None]

@@ -49,9 +49,9 @@ def allocate(
 ) -> pd.DataFrame:  # fmt: skip
     """Compute-optimal size and data for each budget: the best y on N·D·flops_per_cell = budget, the highest of a law of
     pass rates (a logit) and else the lowest. `law` is a LawFit (its draws give the intervals), or a law with `params`
-    (and `draws`, (B, p)), of N and one of D, X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token. Returns
-    one row a budget: budget, N, the data, their ratio, y; N_low, N_high, y_low, y_high where there are draws; at_edge:
-    beyond the nine decades searched."""
+    (and `draws`, (B, p)), of N and one of D, X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token. One row
+    a budget: budget, N, data, their ratio, y; N_low, N_high, y_low, y_high of draws; at_edge: not within nine
+    decades."""
     (form, every), rows = _known(law, params, draws), []
     data = next((c for c in DATA if c in form.columns), "")
     if {"N", data} != set(form.columns):

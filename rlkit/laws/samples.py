@@ -95,9 +95,9 @@ def fit_pass_rates(
 
 
 def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """(count, runs, k) means over problems of resampled `rates` (runs, k, problems; NaN where a problem was not
-    graded): problems are drawn once for all runs, then the runs of each of `cells` (runs,), whose deviations from their
-    cell's mean are inflated by sqrt(m/(m - 1)) for m runs."""
+    """(count, runs, k) means over problems of resampled `rates` (runs, k, problems; NaN: not graded): problems are
+    drawn for all runs, then runs of each of `cells` (runs,), whose deviations are inflated by sqrt(m/(m - 1)) for m
+    runs."""
     of_cell, size, problems = np.eye(cells.max() + 1)[cells], np.bincount(cells), rates.shape[2]
     drawn = rng.multinomial(problems, np.full(problems, 1 / problems), count)
     total, seen = (np.tensordot(drawn, a, (1, 2)) for a in (np.nan_to_num(rates), 1.0 - np.isnan(rates)))

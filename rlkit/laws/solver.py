@@ -147,8 +147,7 @@ class Problem:
         return loss(to_space(values, self.law.returns, self.space)[0], y)
 
     def jacobian(self, z: np.ndarray, value: np.ndarray | None = None) -> np.ndarray:
-        """Derivatives in z of predictions in residual space (B, p, n), exact where the law is linear; `value` is the
-        law's own at z."""
+        """Derivatives in z of predictions (B, p, n), exact where the law is linear; `value` is the law's own at z."""
         law, (B, p) = self.law, z.shape
         still, linear, each = ~law.estimated, law.linearly, np.arange(p)
         h = (6e-6 if self.central else 3e-8) * np.maximum(1.0, np.abs(z))
@@ -178,8 +177,8 @@ class Problem:
         self, z: np.ndarray, value: np.ndarray, terms: Terms, weights: np.ndarray, free: np.ndarray
     ) -> Quadratic:
         """The objective's local model at z, where the law has these values and the loss these terms; coordinates that
-        are not free (bool, (1, p) or (B, p)) have no slope. Where the law has no finite value the objective is
-        infinite, and the step there is refused."""
+        are not free have no slope. Where the law is not finite the objective is infinite, and the step there is
+        refused."""
         J = self.jacobian(z, value)
         if not free.all():
             J *= free[:, :, None]
