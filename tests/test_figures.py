@@ -17,7 +17,7 @@ from study_folder import write_study
 import rlkit
 from rlkit import figures
 from rlkit.errors import UserError
-from rlkit.figures import contrasts
+from rlkit.figures import runs
 from rlkit.measures import summary
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
@@ -135,7 +135,7 @@ def test_pass_at_k_names_its_cells_beside_what_dashes_mean():
          "low": k / 10, "high": k / 8}
         for (cell, size), when, k in itertools.product(SIZES.items(), ("before", "after"), (1, 2, 4))
     ]  # fmt: skip
-    (ax,) = contrasts.pass_at_k_ends(pd.DataFrame(rows)).figure.axes
+    (ax,) = runs.pass_at_k_ends(pd.DataFrame(rows)).figure.axes
     texts = {
         text.get_text() for found in ax.get_children() if isinstance(found, Legend) for text in found.texts
     }

@@ -11,7 +11,7 @@ from laws_data import curve
 import rlkit
 from rlkit import figures
 from rlkit.errors import UserError
-from rlkit.figures import catalogue, contrasts, looks
+from rlkit.figures import catalogue, looks, runs
 from rlkit.figures import laws as drawings
 from rlkit.figures.drawing import cautions
 from rlkit.figures.study import StudyData
@@ -42,7 +42,7 @@ def test_a_plateau_is_reached_where_it_begins():
 
 
 def test_the_transfer_matrix_is_the_change_in_each_domain():
-    drawing = contrasts.transfer(evals())
+    drawing = runs.transfer(evals())
     table, rows = drawing.table.set_index(["cell", "data_source"])["change of pass@1"], evals()
     chosen = (
         rows[(rows["cell"] == "large") & (rows["data_source"] == "math")].groupby("step")["correct"].mean()

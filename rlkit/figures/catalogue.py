@@ -1,23 +1,21 @@
-"""The figures of a study: each a function of the study's data and a venue, by its name, whose docstring is the caption.
+"""The figures of a study: their captions, and what draws each from the study's data for a venue, by name in `FIGURES`.
 
-Add yours with `@figure`. A function raises a UserError where the study has no data for its figure.
+Add yours there. A function raises a UserError where the study has no data for its figure.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rlkit.errors import UserError
-from rlkit.figures import contrasts, laws, runs
-from rlkit.figures.axes import LETTERED, legend_below
+from rlkit.figures import laws, runs
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import WIDTHS, looks, styled
+from rlkit.figures.paper import LETTERED, WIDTHS, legend_below, looks, styled
 from rlkit.laws import LawFit, fit
 from rlkit.measures import comparisons, learning, summary
 from rlkit.measures.tables import curve_table, in_order, remember
@@ -32,104 +30,15 @@ FOR_TRAINING_LAW = 5  # evaluations after the start, for the four parameters of 
 FOR_LAW = 3  # values of its column that a law of one needs at least
 LEAST = 3  # panels of the main figure
 
-Draw = Callable[..., Drawing | dict[str, Drawing]]
-FIGURES: dict[str, Draw] = {}
-"""Every figure of a study by its file's name. Several drawings are by what distinguishes them, which is added to the
-file's name."""
 
-
-def figure(draw: Draw) -> Draw:
-    """Add a function to the figures under its name."""
-    FIGURES[draw.__name__] = draw
-    return draw
-
-
-def caption(name: str) -> str:
-    """What a reader has to know to read the figure of a name."""
-    return " ".join((FIGURES[name].__doc__ or "").split())
-
-
-@figure
-def before_after(study: "StudyData", venue: str) -> Drawing:
-    """Held-out pass@1 before (hollow) and after training (filled), with 95 % intervals over problems."""
-    return contrasts.before_after(study.change, venue)
-
-
-@figure
-def learning_curves(study: "StudyData", venue: str, ax: Axes | None = None) -> Drawing:
-    """Held-out pass@1 against the compute of reinforcement learning (a warm start not counted): thick the mean over
-    seeds with its 95 % interval over problems, thin the runs."""
-    return runs.learning_curves(study.metrics, COMPUTE, by="cell", venue=venue, evals=study.evals, ax=ax)
-
-
-@figure
-def learning_curves_by_step(study: "StudyData", venue: str, ax: Axes | None = None) -> Drawing:
-    """Held-out pass@1 along training: thick the mean over seeds with its 95 % interval over problems, thin runs."""
-    return runs.learning_curves(study.metrics, "step", by="cell", venue=venue, evals=study.evals, ax=ax)
-
-
-@figure
-def training(study: "StudyData", venue: str) -> dict[str, Drawing]:
-    """Metrics of training: thick the mean over runs, smoothed over a twentieth of the steps; faint, where they are
-    few, the runs."""
-    return _by_model(study.metrics, lambda df, by: runs.metric_panels(df, TRAINING, by=by, venue=venue))
-
-
-@figure
 def domains(study: "StudyData", venue: str) -> dict[str, Drawing]:
-    """pass@1 of each held-out domain and of each suite along training: thick the mean over seeds, thin the runs."""
     measured = study.metrics.loc[study.metrics["metric"] == PASSED, "data_source"]
     if len(set(measured) - {"all"}) < 2:
         raise UserError("The study has one domain and no suite.")
     return _by_model(study.metrics, lambda df, by: runs.domain_curves(df, by, venue))
 
 
-@figure
-def transfer(study: "StudyData", venue: str) -> dict[str, Drawing]:
-    """Change of held-out pass@1 in each domain (columns) by each training (rows), with 95 % intervals."""
-    return _by_model(study.evals, lambda df, by: contrasts.transfer(df.assign(cell=df[by]), venue=venue))
-
-
-@figure
-def differences(study: "StudyData", venue: str) -> dict[str, Drawing]:
-    """Final held-out pass@1 less that of the baseline, paired by problem: thick the 95 % interval over problems, for
-    these very runs; thin, where a cell has several seeds, that over seeds and problems."""
-    return contrasts.differences(comparisons.differences(study.evals), venue)
-
-
-@figure
-def equal_compute(study: "StudyData", venue: str) -> Drawing:
-    """Held-out pass@1 at the last evaluation within the FLOPs of training (no warm start) that every run of the model
-    has spent, with 95 % intervals over problems. The update computes no sequence of zero advantage unless a critic, a
-    KL or an entropy term needs it, so that algorithms with more of those get further."""
-    return contrasts.ranked(comparisons.at_compute(study.evals, study.metrics, COMPUTE), venue)
-
-
-@figure
-def sample_efficiency(study: "StudyData", venue: str, ax: Axes | None = None) -> Drawing:
-    """Response tokens until held-out pass@1 reaches a level above its model's start, the mean over the runs that reach
-    it (hollow: not all of them do); bars span those."""
-    need = learning.needed(study.metrics, TOKENS, levels=5)
-    return contrasts.against(need, "level", TOKENS, by="cell", venue=venue, ax=ax)
-
-
-@figure
-def scaling_law(study: "StudyData", venue: str, ax: Axes | None = None) -> Drawing:
-    """The law through the filled points, with a 95 % band: of a new run for a law of one column, of the curve for
-    others. Hollow points were held out of the fit. On the grey ground the law is extrapolated: a star is what it
-    predicts for a run that was held out, with its interval. A band ends where what is possible does."""
-    return laws.law(study.fit, study.points, by="cell", venue=venue, ax=ax)
-
-
-@figure
-def residuals(study: "StudyData", venue: str) -> Drawing:
-    """Residuals of the law in its own space against what it predicts: a trend is what the law does not describe."""
-    return laws.residuals(study.fit, venue)
-
-
-@figure
 def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
-    """One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands."""
     _needs(study, SIZE, FOR_LAW)
     curves = curve_table(study.metrics, "step", PASSED, "cell")
     facts = study.points[["run", SIZE, "held_out"]]
@@ -143,23 +52,7 @@ def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
     return laws.law(found, curves, venue=venue)
 
 
-@figure
-def training_law(study: "StudyData", venue: str) -> Drawing:
-    """The law of held-out pass@1 in the compute of training of each cell that is not held out, with 95 % bands of the
-    curves."""
-    return laws.law(*along(study), by="cell", venue=venue)
-
-
-@figure
-def data(study: "StudyData", venue: str) -> Drawing:
-    """Held-out pass@1 at the end against unique training tasks, with 95 % intervals over problems."""
-    ends = _with_column(study, UNIQUE).query("when == 'after'")
-    return contrasts.against(ends, UNIQUE, "pass@1", by="model.path", venue=venue, log=True)
-
-
-@figure
 def law_of_data(study: "StudyData", venue: str) -> dict[str, Drawing]:
-    """Held-out error at the end as a power of unique training tasks, with the 95 % band of a new run."""
     _needs(study, UNIQUE, FOR_LAW)
     points, found = study.points, {}
     if points.groupby(["model.path", UNIQUE])["cell"].nunique().max() > 1:
@@ -180,26 +73,10 @@ def law_of_data(study: "StudyData", venue: str) -> dict[str, Drawing]:
     return found
 
 
-@figure
 def sft_ratio(study: "StudyData", venue: str) -> Drawing:
-    """Held-out pass@1 after the supervised part (before RL) and at the end, against the share of tasks with worked
-    answers, with 95 % intervals over problems."""
     change = _with_column(study, SHARE).sort_values([SHARE, "when"])
     part = change["when"].map({"before": "after the supervised part", "after": "at the end"})
-    return contrasts.against(change.assign(part=part), SHARE, "pass@1", by="part", venue=venue)
-
-
-@figure
-def pass_at_k(study: "StudyData", venue: str, ax: Axes | None = None) -> Drawing:
-    """pass@k before (dashed, hollow) and after training (solid), with 95 % intervals over problems."""
-    return contrasts.pass_at_k_ends(comparisons.pass_at_k_ends(study.evals), venue, ax)
-
-
-@figure
-def diversity(study: "StudyData", venue: str) -> Drawing:
-    """Distinct responses to a problem, as a share of its samples, before (hollow) and after training (filled), with
-    95 % intervals over problems."""
-    return contrasts.before_after(comparisons.diversity(study.evals), venue, "distinct")
+    return runs.against(change.assign(part=part), SHARE, "pass@1", by="part", venue=venue)
 
 
 def along(
@@ -233,23 +110,6 @@ def foretold(found: dict[str, LawFit], curves: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{end: table[end].clip(0, 1) for end in ("low", "high") if end in table})
 
 
-def _metric(name: str) -> Callable[..., Drawing]:
-    return lambda study, venue, ax: runs.learning_curves(study.metrics, "step", name, "cell", venue, ax=ax)
-
-
-PANELS: dict[str, Callable[..., Drawing]] = {
-    "held-out pass@1 along training, with 95 % intervals over problems": learning_curves_by_step,
-    "the same against compute": learning_curves,
-    "the law with its 95 % prediction band; hollow and beyond: held out": scaling_law,
-    "response tokens to reach a level, hollow where not all runs do": sample_efficiency,
-    "pass@k before (dashed) and after training": pass_at_k,
-    "score of the training samples": _metric("critic/score/mean"),
-    "entropy of the policy": _metric("actor/entropy"),
-}
-"""What a panel of the main figure shows, in the order of letters; the first six that the study has data for."""
-
-
-@figure
 def main(study: "StudyData", venue: str) -> Drawing:
     """What the study found, at text width."""
     width, found = WIDTHS.get(f"{venue}-text", WIDTHS[venue]), dict[str, Drawing]()
@@ -300,3 +160,118 @@ def _with_column(study: "StudyData", column: str) -> pd.DataFrame:
     _needs(study, column)
     values = study.metrics.groupby("cell")[column].first()
     return study.change.assign(**{column: study.change["cell"].map(values)})
+
+
+def _curve(x: str, metric: str = PASSED) -> Callable[..., Drawing]:
+    return lambda s, venue, ax=None: runs.learning_curves(s.metrics, x, metric, "cell", venue, s.evals, ax)
+
+
+class Entry(NamedTuple):
+    """What a reader has to know to read a figure, and what draws it: of several drawings, each is by what distinguishes
+    it, which is added to the file's name. Those of a panel take the axes to draw on, too."""
+
+    caption: str
+    draw: Callable[..., Drawing | dict[str, Drawing]]
+
+
+FIGURES = {
+    "before_after": Entry(
+        "Held-out pass@1 before (hollow) and after training (filled), with 95 % intervals over problems.",
+        lambda s, venue: runs.before_after(s.change, venue),
+    ),
+    "learning_curves": Entry(
+        "Held-out pass@1 against the compute of reinforcement learning (a warm start not counted): thick the mean over "
+        "seeds with its 95 % interval over problems, thin the runs.",
+        _curve(COMPUTE),
+    ),
+    "learning_curves_by_step": Entry(
+        "Held-out pass@1 along training: thick the mean over seeds with its 95 % interval over problems, thin runs.",
+        _curve("step"),
+    ),
+    "training": Entry(
+        "Metrics of training: thick the mean over runs, smoothed over a twentieth of the steps; faint, where they are "
+        "few, the runs.",
+        lambda s, venue: _by_model(s.metrics, lambda df, by: runs.metric_panels(df, TRAINING, by, venue)),
+    ),
+    "domains": Entry(
+        "pass@1 of each held-out domain and of each suite along training: thick the mean over seeds, thin the runs.",
+        domains,
+    ),
+    "transfer": Entry(
+        "Change of held-out pass@1 in each domain (columns) by each training (rows), with 95 % intervals.",
+        lambda s, venue: _by_model(s.evals, lambda df, by: runs.transfer(df.assign(cell=df[by]), venue)),
+    ),
+    "differences": Entry(
+        "Final held-out pass@1 less that of the baseline, paired by problem: thick the 95 % interval over problems, "
+        "for these very runs; thin, where a cell has several seeds, that over seeds and problems.",
+        lambda s, venue: runs.differences(comparisons.differences(s.evals), venue),
+    ),
+    "equal_compute": Entry(
+        "Held-out pass@1 at the last evaluation within the FLOPs of training (no warm start) that every run of the "
+        "model has spent, with 95 % intervals over problems. The update computes no sequence of zero advantage unless "
+        "a critic, a KL or an entropy term needs it, so that algorithms with more of those get further.",
+        lambda s, venue: runs.ranked(comparisons.at_compute(s.evals, s.metrics, COMPUTE), venue),
+    ),
+    "sample_efficiency": Entry(
+        "Response tokens until held-out pass@1 reaches a level above its model's start, the mean over the runs that "
+        "reach it (hollow: not all of them do); bars span those.",
+        lambda s, venue, ax=None: runs.against(
+            learning.needed(s.metrics, TOKENS, levels=5), "level", TOKENS, "cell", venue, ax=ax
+        ),
+    ),
+    "scaling_law": Entry(
+        "The law through the filled points, with a 95 % band: of a new run for a law of one column, of the curve for "
+        "others. Hollow points were held out of the fit. On the grey ground the law is extrapolated: a star is what it "
+        "predicts for a run that was held out, with its interval. A band ends where what is possible does.",
+        lambda s, venue, ax=None: laws.law(s.fit, s.points, by="cell", venue=venue, ax=ax),
+    ),
+    "residuals": Entry(
+        "Residuals of the law in its own space against what it predicts: a trend is what the law does not describe.",
+        lambda s, venue: laws.residuals(s.fit, venue),
+    ),
+    "law_of_size_and_steps": Entry(
+        "One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands.",
+        law_of_size_and_steps,
+    ),
+    "training_law": Entry(
+        "The law of held-out pass@1 in the compute of training of each cell that is not held out, with 95 % bands of "
+        "the curves.",
+        lambda s, venue: laws.law(*along(s), by="cell", venue=venue),
+    ),
+    "data": Entry(
+        "Held-out pass@1 at the end against unique training tasks, with 95 % intervals over problems.",
+        lambda s, venue: runs.against(
+            _with_column(s, UNIQUE).query("when == 'after'"), UNIQUE, "pass@1", "model.path", venue, log=True
+        ),
+    ),
+    "law_of_data": Entry(
+        "Held-out error at the end as a power of unique training tasks, with the 95 % band of a new run.",
+        law_of_data,
+    ),
+    "sft_ratio": Entry(
+        "Held-out pass@1 after the supervised part (before RL) and at the end, against the share of tasks with worked "
+        "answers, with 95 % intervals over problems.",
+        sft_ratio,
+    ),
+    "pass_at_k": Entry(
+        "pass@k before (dashed, hollow) and after training (solid), with 95 % intervals over problems.",
+        lambda s, venue, ax=None: runs.pass_at_k_ends(comparisons.pass_at_k_ends(s.evals), venue, ax),
+    ),
+    "diversity": Entry(
+        "Distinct responses to a problem, as a share of its samples, before (hollow) and after training (filled), with "
+        "95 % intervals over problems.",
+        lambda s, venue: runs.before_after(comparisons.diversity(s.evals), venue, "distinct"),
+    ),
+    "main": Entry("What the study found, at text width.", main),
+}
+
+PANELS = {
+    "held-out pass@1 along training, with 95 % intervals over problems": _curve("step"),
+    "the same against compute": _curve(COMPUTE),
+    "the law with its 95 % prediction band; hollow and beyond: held out": FIGURES["scaling_law"].draw,
+    "response tokens to reach a level, hollow where not all runs do": FIGURES["sample_efficiency"].draw,
+    "pass@k before (dashed) and after training": FIGURES["pass_at_k"].draw,
+    "score of the training samples": _curve("step", "critic/score/mean"),
+    "entropy of the policy": _curve("step", "actor/entropy"),
+}
+"""What a panel of the main figure shows, in the order of letters; the first six that the study has data for."""

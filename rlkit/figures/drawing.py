@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlkit.figures.theme import LABELS, styled
+from rlkit.figures.paper import LABELS, styled
 from rlkit.files import replacing, write_text
 from rlkit.laws import LawFit
 from rlkit.laws.report import escaped, findings

@@ -7,9 +7,8 @@ import seaborn
 from matplotlib.ticker import MaxNLocator
 
 from rlkit.environments.trajectory import Trajectory, steps_frame
-from rlkit.figures.axes import label_axes, new_axes
 from rlkit.figures.drawing import Drawing
-from rlkit.figures.theme import styled
+from rlkit.figures.paper import label_axes, new_axes, styled
 from rlkit.measures.episodes import transition_counts
 
 Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy

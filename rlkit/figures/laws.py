@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.mathtext import MathTextParser
 
 from rlkit.errors import UserError
-from rlkit.figures.axes import LETTERED, SHARES, label_axes, legend, new_axes
+from rlkit.figures import paper
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import LABELS, look, looks, short, styled
+from rlkit.figures.paper import LABELS, label_axes, legend, look, looks, new_axes, short, styled
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.law import Law
 from rlkit.laws.report import symbol
@@ -74,10 +74,9 @@ def law(
     points: pd.DataFrame | None = None,
     by: str | None = None,
     venue: str = "neurips",
-    level: float = 0.95,
     ax: Axes | None = None,
 ) -> Drawing:
-    """Any fitted law with its band through its points; held-out points are hollow.
+    """Any fitted law with its 95 % band through its points; held-out points are hollow.
 
     A law of one column has the prediction band, where a new run is expected; one of several columns a curve with its
     confidence band for each combination of the others; several groups a curve with its confidence band each.
@@ -85,20 +84,20 @@ def law(
     Args:
         points: rows with the law's columns and y; default those that were fitted.
         by: of a law of one column, the column of points that is told apart by colour.
-        level: of the band. ax: a panel to draw on, for a law of one column.
+        ax: a panel to draw on, for a law of one column.
     """
     if isinstance(fit, LawFit) and len(fit.law.columns) == 1:
         points = _marked(_fitted(fit) if points is None else points)
         by = by if by is not None or "model.path" not in points else "model.path"
-        return _single(fit, points, by, venue, level, ax)
+        return _single(fit, points, by, venue, ax)
     if ax is not None:
         raise UserError("A law of several columns or groups has a figure of its own.")
     if isinstance(fit, LawFit):
         points, told = _fitted(fit) if points is None else points, ""
-        drawing = _lines({"": fit}, {"": points}, venue, level)
+        drawing = _lines({"": fit}, {"": points}, venue)
     else:
         own = {group: points[points[by] == group] for group in fit} if points is not None and by else {}
-        drawing, told = _lines(fit, own, venue, level), f"The law: {next(iter(fit.values())).law.source}."
+        drawing, told = _lines(fit, own, venue), f"The law: {next(iter(fit.values())).law.source}."
     return replace(drawing, sources=sources(points, fit), caption=told)
 
 
@@ -113,7 +112,7 @@ def _marked(points: pd.DataFrame) -> pd.DataFrame:
     return points.assign(held_out=points["held_out"].astype(bool) if "held_out" in points else False)
 
 
-def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str, level: float) -> Drawing:
+def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str) -> Drawing:
     """A curve with its confidence band for each group or, of one law of several columns, for each combination of the
     columns that do not vary along it; through the points of each group, by default those that were fitted."""
     lines: dict[str, tuple[pd.DataFrame, pd.DataFrame]] = {}
@@ -125,9 +124,9 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str,
             )
         own = _marked(points.get(group, _fitted(fit))).assign(group=group)
         along, grid = curves(fit, points.get(group))
-        band = grid.join(fit.predict(grid, band="confidence", level=level))
+        band = grid.join(fit.predict(grid, band="confidence"))
         y, others = fit.table.names["y"], [c for c in grid if c != along]
-        if y in SHARES:
+        if y in paper.SHARES:
             band[["low", "high"]] = band[["low", "high"]].clip(0, 1)
         for key, part in band.groupby(others) if others else [((), band)]:
             same: Any = np.isclose(own[others].to_numpy(float), np.asarray(key, float)).all(axis=1)
@@ -149,16 +148,14 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str,
     return Drawing(fig, pd.concat(tables, ignore_index=True))
 
 
-def _single(
-    fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, level: float, ax: Axes | None
-) -> Drawing:
+def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, ax: Axes | None) -> Drawing:
     """A law of one column: solid where it was fitted and dashed beyond, over a grey ground; what it foretells for each
     held-out x as a star with its interval, beside the hollow points that were observed."""
     along, grid = curves(fit, points, count=200, reach=1.5, before=1.25)
     y, edge = fit.table.names["y"], fit.table.columns[fit.law.columns[0]].max()
-    band = grid.join(fit.predict(grid, band="prediction", level=level))
+    band = grid.join(fit.predict(grid, band="prediction"))
     told = points.loc[points["held_out"], [along]].drop_duplicates().sort_values(along, ignore_index=True)
-    told = told.join(fit.predict(told, band="prediction", level=level)) if len(told) else told
+    told = told.join(fit.predict(told, band="prediction")) if len(told) else told
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5, ax)
         for part, dash in ((band[band[along] <= edge], "-"), (band[band[along] >= edge], "--")):
@@ -167,7 +164,9 @@ def _single(
         _log_axes(ax, band[along], fit)
         ax.set_xlim(band[along].min(), band[along].max())
         low, high = min(band["low"].min(), points[y].min()), max(band["high"].max(), points[y].max())
-        if y in SHARES:  # a band that leaves what is possible, or is far below all points, leaves the picture
+        if (
+            y in paper.SHARES
+        ):  # a band that leaves what is possible, or is far below all points, leaves the picture
             low, high = max(low, points[y].min() / 3), min(high, 1.0)
         if 0 < low < high < np.inf:
             ax.set_ylim(low * (low / high) ** 0.04, high * (high / low) ** 0.04)
@@ -178,8 +177,8 @@ def _single(
             ax.errorbar(told[along], told["prediction"], yerr=error, **star, label="predicted")
         _points(ax, points, along, y, by)
         label_axes(ax, along, y)
-        if fig.get_label() != LETTERED:  # a small panel has no room
-            _write_estimates(ax, fit, level)
+        if fig.get_label() != paper.LETTERED:  # a small panel has no room
+            _write_estimates(ax, fit)
         if len(ax.get_legend_handles_labels()[1]) > 1:
             legend(ax)
     parts = (points.assign(part="point"), band.assign(part="law"), told.assign(part="foretold"))
@@ -202,11 +201,11 @@ def _points(ax: Axes, points: pd.DataFrame, along: str, y: str, by: str | None) 
             ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=words)
 
 
-def _write_estimates(ax: Axes, fit: LawFit, level: float) -> None:
+def _write_estimates(ax: Axes, fit: LawFit) -> None:
     """The law and its estimates in the corner that a falling or rising curve leaves free."""
     falls = fit.table.y[np.argmax(fit.table.columns[fit.law.columns[0]])] < fit.table.y.max()
     place = {"y": 0.96, "va": "top"} if falls else {"y": 0.04, "va": "bottom"}
-    lines, ends = [equation(fit.law)], fit.interval(level)
+    lines, ends = [equation(fit.law)], fit.interval()
     for name, value in fit.params.items():
         span = f" [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" if name in ends else ""
         lines.append(f"{symbol(name)} = {value:.3g}{span}")

@@ -1,19 +1,26 @@
-"""Figures of runs: learning curves, and metrics side by side."""
+"""Figures of runs and of a study's cells: learning curves, metrics side by side, and cells against each other, along a
+key, a row each, by domain, by k, by compute."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import seaborn
 from matplotlib.axes import Axes
 
 from rlkit.errors import UserError
-from rlkit.figures.axes import label_axes, legend, new_axes, outer_labels, wrapped
+from rlkit.evaluation.passk import bootstrap_mean
+from rlkit.figures import paper
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import domain_name, looks, styled
-from rlkit.measures.summary import pass_rates
-from rlkit.measures.tables import curve_table
+from rlkit.figures.paper import LABELS, label_axes, legend, looks, new_axes, short, styled
+from rlkit.measures.summary import few_seeds, pass_rates, seeds_to_show, unequal_steps
+from rlkit.measures.tables import curve_table, graded_ends
+from rlkit.results.labels import name_of
+from rlkit.seeds import generator
 
-_FEW = 6  # runs whose own lines can be told apart behind the means
+FEW = 6  # runs whose own lines can be told apart behind the means
+HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white"}
 
 
 def learning_curves(
@@ -80,7 +87,7 @@ def metric_panels(
                 ax.sharey(axes[0])
             for name, style in styles.items():
                 part = table[table[by] == name].sort_values("step")
-                for _, run in part.groupby("run") if table["run"].nunique() <= _FEW or share else ():
+                for _, run in part.groupby("run") if table["run"].nunique() <= FEW or share else ():
                     ax.plot(run["step"], run[metric], color=style["color"], linewidth=0.4, alpha=0.3)
                 mean = part.groupby("step")[metric].mean()
                 smooth = mean.rolling(max(1, len(mean) // 20), center=True, min_periods=1).mean()
@@ -88,9 +95,9 @@ def metric_panels(
                 ax.plot(smooth.index, smooth, **line, linewidth=1.1, label=str(name))
                 table.loc[part.index, "smoothed"] = part["step"].map(smooth)
             label_axes(ax, "step", share or metric)
-            ax.set_title(wrapped(domain_name(metric), ax, 0) if share else "")
+            ax.set_title(paper.wrapped(paper.domain_name(metric), ax, 0) if share else "")
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
-        outer_labels(axes)
+        paper.outer_labels(axes)
         if len(styles) > 1:
             legend(axes[0])
     return Drawing(fig, pd.concat(tables, ignore_index=True), sources(df))
@@ -101,3 +108,189 @@ def domain_curves(df: pd.DataFrame, by: str = "cell", venue: str = "neurips") ->
     rows = df[(df["metric"] == "eval/pass@1") & (df["data_source"] != "all")]
     rows = rows.assign(metric=rows["data_source"], data_source="all")
     return metric_panels(rows, sorted(set(rows["metric"])), by=by, venue=venue, share="eval/pass@1")
+
+
+def against(
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str,
+    venue: str = "neurips",
+    log: bool = False,
+    ax: Axes | None = None,
+) -> Drawing:
+    """`y` with its interval against `x`, a line for each `by`; hollow where some runs of it only are behind the point.
+
+    Args:
+        table: columns x, y, low and high, as the tables of `rlkit.measures`, and the counts reached
+            and runs of `rlkit.measures.learning.needed`.
+        log: a logarithmic x axis. ax: a panel to draw on.
+    """
+    rows = table.dropna(subset=[x, y]).sort_values(x)
+    if rows.empty:
+        raise UserError(f"There is nothing to draw: no row has both {x} and {y}.")
+    styles, ticks = looks(table, by), sorted(set(rows[x]))
+    some = rows["reached"] < rows["runs"] if "reached" in rows else rows[x].isna()
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5, ax)
+        for name, style in styles.items():
+            part = rows[rows[by] == name]
+            error = [part[y] - part["low"], part["high"] - part[y]]
+            ax.errorbar(part[x], part[y], yerr=error, **style, elinewidth=0.8, capsize=2, label=str(name))
+            ax.plot(part.loc[some, x], part.loc[some, y], **style | HOLLOW, zorder=3)
+        if some.any():
+            ax.errorbar([], [], marker="o", color="0.4", **HOLLOW, label="reached by some of the runs")
+        ax.set_xscale("log" if log else "linear")
+        if log and len(ticks) <= 8:  # at the values themselves, while they are few
+            ax.set_xticks(ticks, list(map(short, ticks)))
+            ax.set_xticks([], minor=True)
+        label_axes(ax, x, y)
+        if len(styles) > 1 or some.any():
+            legend(ax, LABELS.get(by))
+    return Drawing(fig, rows, sources(table))
+
+
+def ranked(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
+    """pass@1 of a table of `rlkit.measures.comparisons.at_compute` with its interval, a row each, in the table's order,
+    with the step that it is from; the caption has each model's budget."""
+    names = [f"{row['cell']}: step {row['step']} of {row['steps']}" for row in table.to_dict("records")]
+    budgets = table.groupby("model.path", sort=False)["budget"].first()
+    words = ", ".join(f"{short(most)} for {Path(str(model)).name}" for model, most in budgets.items())
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(table))
+        _dots(ax, table, "pass@1", range(len(table)))
+        paper.name_rows(ax, names)
+        label_axes(ax, "pass@1", "")
+    return Drawing(fig, table, sources(table), f"The budget is {words}.")
+
+
+def differences(table: pd.DataFrame, venue: str = "neurips") -> dict[str, Drawing]:
+    """The differences of a table of `rlkit.measures.comparisons.differences`, a figure a factor, by its name (one
+    factor: ""); with intervals over problems (thick) and, where there are seeds, over seeds and problems (thin)."""
+    parts = {str(factor): rows for factor, rows in table.groupby("factor", sort=False)}
+    made = {name_of(factor): _differences(rows, sources(table), venue) for factor, rows in parts.items()}
+    return made if len(made) > 1 else {"": next(iter(made.values()))}
+
+
+def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Drawing:
+    baseline, few = table["baseline"].iloc[0], few_seeds(table)
+    seeds, several = table[["seeds", "baseline_seeds"]].to_numpy(), table["low_seeds"].notna().any()
+    count = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
+    words = [
+        f"The baseline is {baseline}. Seeds a cell: {count}.",
+        f"Intervals over seeds and problems{few}.".replace(", which", "") if few else "",
+        "" if several else "One seed says nothing about others, so that there is no second interval.",
+        *seeds_to_show(table),
+        unequal_steps(table.assign(when="after")),
+    ]
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.16 + 0.05 * len(table))
+        if several:
+            colours = [style["color"] for style in _styles(table)]
+            ax.hlines(
+                range(len(table)), table["low_seeds"], table["high_seeds"], color=colours, linewidth=0.8
+            )
+            ax.hlines([], 0, 0, color="0.4", linewidth=0.8, label="95 % over seeds and problems")
+        _dots(ax, table, "difference", range(len(table)))
+        ax.hlines([], 0, 0, color="0.4", linewidth=3, alpha=0.5, label="95 % over problems")
+        ax.axvline(0, color="0.4", linewidth=0.6)
+        paper.name_rows(ax, list(table["cell"]))
+        label_axes(ax, "difference of pass@1", "")
+        legend(ax, f"difference from {baseline}")
+    return Drawing(fig, table, behind, " ".join(filter(None, words)))
+
+
+def _styles(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The look of each row's cell."""
+    styles = looks(table, "cell")
+    return [styles[cell] for cell in table["cell"]]
+
+
+def _dots(
+    ax: Axes, table: pd.DataFrame, value: str, places: Iterable[float], hollow: bool = False, width: float = 3
+) -> None:
+    """A value with its interval (of a width in points) for each row of a table, at its place of the y axis."""
+    for place, style, (_, row) in zip(places, _styles(table), table.iterrows(), strict=True):
+        marks: Any = style | (HOLLOW if hollow else {"linestyle": "none"})
+        ax.hlines(place, row["low"], row["high"], color=style["color"], linewidth=width, alpha=0.5)
+        ax.plot(row[value], place, **marks)
+
+
+def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass@1") -> Drawing:
+    """A value before (hollow) and after training (filled) with its intervals, a row a cell, of a table of
+    `rlkit.measures.summary.before_after`, whose caution of unequal steps the figure shows, or of another `value`."""
+    ends = [table[table["when"] == when] for when in ("before", "after")]
+    caution = unequal_steps(table) if "steps" in table else ""
+    held = ends[0]["held_out"] if "held_out" in table else [False] * len(ends[0])
+    names = [
+        f"{c} (held\N{NO-BREAK SPACE}out)" if h else str(c)
+        for c, h in zip(ends[0]["cell"], held, strict=True)
+    ]
+    # Of a row: the two intervals lie beside each other.
+    places = [[row + apart for row in range(len(names))] for apart in (-0.14, 0.14)]
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(names))
+        ax.plot([part[value].to_list() for part in ends], places, color="0.75", linewidth=0.8, zorder=1)
+        for rows, where, when, face in zip(ends, places, ("before", "after"), ("white", "0.4"), strict=True):
+            _dots(ax, rows, value, where, hollow=when == "before", width=1.5)
+            ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=f"{when} training")
+        paper.name_rows(ax, names)
+        label_axes(ax, value, "")
+        if caution:
+            fig.suptitle(caution, x=0.01, ha="left", fontsize=7, wrap=True)
+        legend(ax)
+    return Drawing(fig, table, sources(table), caution)
+
+
+def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: Axes | None = None) -> Drawing:
+    """pass@k of a table of `rlkit.measures.comparisons.pass_at_k_ends` before training (dashed, hollow) and after
+    (solid), with intervals; `ax` is a panel to draw on."""
+    if table["k"].nunique() < 3:
+        raise UserError(
+            "pass@k at fewer than three k says no more than pass@1: set evaluation.n to 4 or more."
+        )
+    styles, dashed = looks(table, "cell"), {"linestyle": "--", "markerfacecolor": "white"}
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5, ax)
+        for (name, when), part in table.groupby(["cell", "when"], sort=False):
+            before, style = when == "before", styles[name]
+            line: dict[str, Any] = style | (dashed if before else {"linestyle": "-"})
+            ax.plot(part["k"], part["value"], **line, label=None if before else str(name))
+            ax.fill_between(part["k"], part["low"], part["high"], color=style["color"], alpha=0.12, lw=0)
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:g}")
+        label_axes(ax, "k", "pass@k")
+        if fig.get_label() != paper.LETTERED:  # as an artist, since a second legend takes the first's place
+            key: dict[str, Any] = {"color": "0.4", "marker": "o", **dashed}
+            ax.add_artist(ax.legend(ax.plot([], [], **key), ["before training"], loc="lower right"))
+        legend(ax, ends=True)
+    return Drawing(fig, table, sources(table))
+
+
+def transfer(evals: pd.DataFrame, venue: str = "neurips") -> Drawing:
+    """How much training in each cell changed pass@1 in each domain, with 95 % intervals that resample held-out
+    problems, each with its answers before and after."""
+    keys, rows = ["cell", "data_source", "task_id"], []
+    before, after = (part.groupby(keys)["correct"].mean() for part in graded_ends(evals).values())
+    for (cell, source), part in (after - before).dropna().groupby(level=keys[:2]):  # type: ignore[misc]
+        rng = generator("drawings", "transfer", 0, str(cell), str(source))
+        mean = bootstrap_mean(part.to_numpy(), rng=rng)
+        row = {"cell": cell, "data_source": source, "change of pass@1": mean.value}
+        rows.append({**row, "low": mean.low, "high": mean.high, "tasks": mean.prompts})
+    table = pd.DataFrame(rows)
+    texts = [f"{r['change of pass@1']:+.3f}\n[{r['low']:+.3f}, {r['high']:+.3f}]" for r in rows]
+    wide = table.assign(text=texts).pivot(index="cell", columns="data_source")
+    cells = [cell for cell in looks(evals, "cell") if cell in wide.index]
+    changes, texts = wide["change of pass@1"].loc[cells], wide["text"].loc[cells]
+    limit = max(float(table["change of pass@1"].abs().max()), 1e-9)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.08 * len(cells))
+        column = fig.get_figwidth() < paper.NARROW  # where the numbers need the bar's room
+        seaborn.heatmap(
+            changes, annot=texts, fmt="", cmap="RdBu", vmin=-limit, vmax=limit, ax=ax, cbar=not column,
+            cbar_kws={"label": "change of pass@1"}, annot_kws={"size": 7}, yticklabels=cells,
+            xticklabels=[paper.domain_name(name).replace(": ", "\n") for name in changes],
+        )  # fmt: skip
+        ax.tick_params(rotation=0)
+        ax.set(xlabel="", ylabel="")
+    return Drawing(fig, table, sources(evals))

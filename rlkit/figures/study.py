@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 
 from rlkit.errors import UserError, did_you_mean
-from rlkit.figures.catalogue import FIGURES, FOR_LAW, SIZE, caption
+from rlkit.figures.catalogue import FIGURES, FOR_LAW, SIZE
 from rlkit.figures.drawing import Drawing, cautions, sources
+from rlkit.figures.paper import LABELS, WIDTHS, width_of
 from rlkit.figures.tables import latex_table
-from rlkit.figures.theme import LABELS, WIDTHS, width_of
 from rlkit.files import write_text
 from rlkit.laws import LawFit, Loss, fit
 from rlkit.laws.report import escaped, findings
@@ -26,13 +26,9 @@ from rlkit.results.store import read_json
 
 @dataclass(frozen=True)
 class StudyData:
-    """What the figures of a study read; each part is read when first asked for.
-
-    Attributes:
-        folder: outputs/<study>.
-        law: fit this one over the runs; "" repeats the fit of the study's analysis, where it has one, or fits a
-            power of the size to three sizes or more.
-    """
+    """What the figures of a study (outputs/<study>) read; each part is read when first asked for. `law` is fitted over
+    the runs; "" repeats the fit of the study's analysis, where it has one, or fits a power of the size to three sizes
+    or more."""
 
     folder: Path
     law: str = ""
@@ -87,12 +83,8 @@ class StudyData:
         return fit(self.points, law, y=columns.pop("y"), x=columns, **_options(record))
 
     def show(self, name: str, venue: str = "neurips") -> None:
-        """Draw a figure of the study (see `FIGURES`) in a notebook, and keep it in the study's figures/; where
-        there is no data for it, say why.
-
-        Raises:
-            UserError: no figure has this name; an unknown venue.
-        """
+        """Draw a figure of the study (see `FIGURES`) in a notebook, and keep it in the study's figures/; where there is
+        no data for it, say why. A UserError for an unknown figure or venue."""
         from IPython.display import display
 
         _check(venue, name)
@@ -124,7 +116,7 @@ def draw(
     """Each figure, or each of these names, by its file's name, or why the study has none."""
     for name in names or FIGURES:
         try:
-            made = FIGURES[name](study, venue)
+            made = FIGURES[name].draw(study, venue)
         except UserError as problem:
             yield name, problem
             continue
@@ -136,7 +128,7 @@ def _captioned(study: StudyData, name: str, key: str, one: Drawing) -> Drawing:
     """The drawing with the runs behind it, where it does not say, and with what its caption has to say."""
     left_out = study.left_out() if name == "before_after" else ""
     cautions_of_all = (cautions(one.sources), left_out, equal_cells_sentence(study.points))
-    words = filter(None, (key and f"{key}:", caption(name), one.caption, *cautions_of_all))
+    words = filter(None, (key and f"{key}:", FIGURES[name].caption, one.caption, *cautions_of_all))
     return replace(one, sources={**sources(study.metrics), **one.sources}, caption=" ".join(words))
 
 
@@ -186,7 +178,8 @@ def render(
     only: Sequence[str] = (),
 ) -> tuple[list[Path], dict[str, str], list[str]]:
     """Write every figure and table of a study, and figures.tex, which has each figure with its caption and label to
-    paste into a paper; equal results give equal bytes.
+    paste into a paper; equal results give equal bytes. A UserError where no run has been evaluated, or for an unknown
+    venue, law or figure.
 
     Args:
         out: default: the study's own figures/ folder. law: see `StudyData`.
@@ -194,9 +187,6 @@ def render(
 
     Returns:
         The files; for each figure that was left out the reason; the cells that are in none, without a graded sample.
-
-    Raises:
-        UserError: no run has been evaluated; an unknown venue, law or figure.
     """
     study = StudyData(Path(folder), law)
     target = Path(out) if out else study.folder / "figures"
@@ -211,9 +201,8 @@ def render(
             files += drawing.save(target / name)
             wide = drawing.figure.get_figwidth() > WIDTHS[venue.removesuffix("-text")]
             environments.append(drawing.to_latex(f"{target.resolve().name}/{name}.pdf", wide))
-    if only:
-        return files, missing, study.ungraded
-    for name, text in {**tables(study), "figures": "\n".join(environments)}.items():
+    texts = {} if only else {**tables(study), "figures": "\n".join(environments)}
+    for name, text in texts.items():
         write_text(target / f"{name}.tex", text)
         files.append(target / f"{name}.tex")
     return files, missing, study.ungraded
@@ -222,19 +211,17 @@ def render(
 def _check(venue: str, *names: str) -> None:
     """Refuse an unknown venue or figure."""
     width_of(venue)
-    for name in names:
-        if name not in FIGURES:
-            near = did_you_mean(name, FIGURES)
-            raise UserError(f"There is no figure {name!r}.{near} Known: {', '.join(FIGURES)}.")
+    for name in (name for name in names if name not in FIGURES):
+        near = did_you_mean(name, FIGURES)
+        raise UserError(f"There is no figure {name!r}.{near} Known: {', '.join(FIGURES)}.")
 
 
 def _options(record: dict[str, Any]) -> dict[str, Any]:
     """The options of `rlkit.fit` that made the fit of a record (`LawFit.to_json`)."""
     loss, drawn, left_out = record["loss"], record.get("bootstrap"), record.get("left_out", {})
-    options = {
+    options = {key: left_out.get(key) for key in ("cluster", "block", "weights")} | {
         "loss": Loss(loss["name"], loss["delta"]),
         "log": {"log": True, "linear": False}.get(loss["residuals"]),
         "bootstrap": 0 if drawn is None else drawn["draws"] + drawn["lost"],
-        **{key: left_out.get(key) for key in ("cluster", "block", "weights")},
     }
     return options | ({"resample": drawn["kind"]} if drawn and drawn["kind"] in ("case", "residual") else {})

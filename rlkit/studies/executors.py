@@ -85,15 +85,12 @@ class Job:
 def make_executor(
     name: str, workers: int | Literal["auto"], runs: int, options: Mapping[str, Any] | None = None
 ) -> "Executor":
-    """The executor of a name: local, ray or slurm.
+    """The executor of a name: local, ray or slurm. A UserError for an unknown name or option, and without a cluster.
 
     Args:
         workers: runs at a time, of at most `runs`; 0 is what there is room for, one a core or GPU; auto is as many on
             each GPU of this machine as its memory holds.
-        options: of ray: address, num_cpus, num_gpus; of slurm: long options of sbatch (partition, time, gpus …).
-
-    Raises:
-        UserError: an unknown name or option, or no cluster.
+        options: of ray: `RayOptions`; of slurm: long options of sbatch, e.g. {"partition": "gpu", "exclusive": True}.
     """
     clusters = {"ray": RayExecutor, "slurm": SlurmExecutor}
     if name in clusters and workers != "auto":
@@ -130,19 +127,14 @@ class LocalExecutor:
     """Processes of this machine: one a core or GPU, or, with `workers` auto, as many on each GPU as memory holds.
 
     On a shared card a run is told its share, and torch refuses it more: an update that is too large then goes on in
-    halves instead of ending a neighbour.
-
-    Args:
-        cards: the GPUs; default: those that this process may use.
+    halves instead of ending a neighbour. `cards` are the GPUs, by default those that this process may use.
     """
 
-    def __init__(
-        self, workers: int | Literal["auto"], runs: int, cards: Sequence[Card] | None = None
-    ) -> None:
+    def __init__(self, workers: int | Literal["auto"], runs: int, cards: Sequence[Card] = ()) -> None:
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(hardware()["gpus"])))))
         names = [name.strip() for name in chosen.split(",") if name.strip()]
         self.shares = workers == "auto" and bool(cards or names)
-        self.cards = list(cards or (usable_cards(names, gpus()) if self.shares else map(Card, names)))
+        self.cards = list(cards) or (usable_cards(names, gpus()) if self.shares else list(map(Card, names)))
         room = len(self.cards) if self.cards and not self.shares else usable_cores()
         self.workers = max(1, min((0 if workers == "auto" else workers) or room, runs))
         self.threads = max(1, usable_cores() // self.workers)
@@ -277,7 +269,7 @@ def _execute(command: Sequence[str], log: Path, folder: str, environment: Mappin
 
 class SlurmExecutor:
     """Slurm jobs: each is a process here, `sbatch --wait`, that ends with the job. A UserError where there is no sbatch
-    or the number of cores is none. `options` are long ones of sbatch, e.g. {"partition": "gpu", "exclusive": True}."""
+    or the number of cores is none."""
 
     def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
         if shutil.which("sbatch") is None:

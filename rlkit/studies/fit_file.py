@@ -28,20 +28,15 @@ def fit_file(
     out: Path | None,
     figure: Path | None,
 ) -> str:
-    """Fit, write what was asked for, and return the summary.
-
-    Args:
-        columns: "name=column" pairs, the law's columns to the table's.
-        options: "key=value" pairs for `fit`; values are read as YAML. Raises UserError for one that it lacks.
-    """
+    """Fit, write what was asked for, and return the summary. `columns` are "name=column" pairs, the law's and the
+    table's; `options` "key=value" pairs for `fit`, values read as YAML. A UserError for one that it lacks."""
     if bad := [item for item in columns if "=" not in item]:
         raise UserError(f"--map is {bad[0]!r}: write NAME=COLUMN, e.g. --map N=parameters.")
     x = {name: column.strip() for name, _, column in (item.partition("=") for item in columns)}
     chosen: dict[str, Any] = parse_overrides(options)
     known = [p for p in inspect.signature(fit).parameters if p not in ("df", "law", "y", "x")]
-    for key in chosen:
-        if key not in known:
-            raise UserError(f"Unknown option {key!r}.{did_you_mean(key, known)} Options: {', '.join(known)}.")
+    for key in (key for key in chosen if key not in known):
+        raise UserError(f"Unknown option {key!r}.{did_you_mean(key, known)} Options: {', '.join(known)}.")
     table, form = load_table(data), resolve(law)
     if wide := [name for name in table.columns if name.endswith(f" - {y}") and y not in table.columns]:
         table = _one_row_a_value(table, wide, y)

@@ -42,9 +42,8 @@ class StudyResult:
         from rlkit.results.read import read, read_evals
 
         for run, lines in self.failed.items():
-            raise StudyFailed(
-                f"{len(self.failed)} of {len(self.runs)} runs failed. {run}: {lines.splitlines()[-1]}"
-            )
+            told = f"{len(self.failed)} of {len(self.runs)} runs failed. {run}: {lines.splitlines()[-1]}"
+            raise StudyFailed(told)
         return read(self.folder).dropna(subset="cell"), read_evals(self.folder).dropna(subset="cell")
 
 
@@ -65,9 +64,8 @@ def study(
 ) -> StudyResult:
     """Train every run of a study that is not finished, then analyse all of them.
 
-    Each run is the study's notebook in a process of its own, executed by papermill into
-    outputs/<study>/notebooks/. A failed run does not stop the others and is tried again, from its last
-    checkpoint, by the next call.
+    Each run is the study's notebook in a process of its own, executed by papermill into outputs/<study>/notebooks/. A
+    failed run does not stop the others and is tried again, from its last checkpoint, by the next call.
 
     Args:
         overrides: dotted keys of the study file, e.g. `{"run.trainer.total_training_steps": 5}`.
@@ -78,8 +76,7 @@ def study(
         options: of the executor (rlkit.studies.executors.make_executor).
 
     Raises:
-        UserError: bad input, before anything is started.
-        KeyboardInterrupt: Ctrl-C; running runs have ended at a checkpoint.
+        UserError: bad input, before anything is started. KeyboardInterrupt: running runs have ended at a checkpoint.
     """
     plan = make_plan(path, overrides, root)
     chosen = make_executor(executor, workers, len(plan.runs), options)
@@ -151,10 +148,8 @@ def _execution(source: str, target: Path, parameters: Mapping[str, Any]) -> list
 
 def end(running: Mapping[PlannedRun, Job]) -> None:
     """End runs at their next checkpoint; at once on a second Ctrl-C."""
-    report.say(
-        f"Ending {len(running)} runs at their next checkpoint; Ctrl-C again ends them at once. "
-        "The same command goes on from there."
-    )
+    words = f"Ending {len(running)} runs at their next checkpoint; Ctrl-C again ends them at once."
+    report.say(f"{words} The same command goes on from there.")
     try:
         for job in running.values():
             job.interrupt()
@@ -182,8 +177,7 @@ def analyse_all(plan: Plan) -> dict[str, str]:
     except KeyboardInterrupt:
         job.kill()
         raise
-    problem = job.problem()
-    return {} if problem is None else {"analysis": problem}
+    return {"analysis": problem} if (problem := job.problem()) is not None else {}
 
 
 @contextmanager

@@ -24,24 +24,24 @@ def differences(a: Path, b: Path) -> list[str]:
     import pandas as pd
     import torch
 
-    rows, found = [_rows(folder) for folder in (a, b)], []
-    for step in sorted(rows[0].keys() | rows[1].keys()):
-        x, y = (table.get(step, {}) for table in rows)
+    one, other, found = _rows(a), _rows(b), []
+    for step in sorted(one.keys() | other.keys()):
+        x, y = one.get(step, {}), other.get(step, {})
         if names := [k for k in x.keys() | y.keys() if x.get(k) != y.get(k)]:
             found.append(f"metrics.jsonl, step {step}: {', '.join(sorted(names)[:5])}")
-    evals = [pd.read_parquet(folder / "evals.parquet") for folder in (a, b)]
-    if not evals[0].equals(evals[1]):
+    if not pd.read_parquet(a / "evals.parquet").equals(pd.read_parquet(b / "evals.parquet")):
         found.append("evals.parquet: the samples differ")
-    last = [checkpoint.folder_of(f / "checkpoints", checkpoint_steps(f / "checkpoints")[-1]) for f in (a, b)]
-    for path in sorted(p for p in (last[0] / "model").rglob("*") if p.is_file()):
-        other = last[1] / path.relative_to(last[0])
-        if not other.is_file() or path.read_bytes() != other.read_bytes():
-            found.append(f"{last[0].name}/{path.relative_to(last[0])}: the bytes differ")
-    states = [torch.load(folder / "state.pt", weights_only=True) for folder in last]
+    last, same = (
+        checkpoint.folder_of(p, checkpoint_steps(p)[-1]) for p in (a / "checkpoints", b / "checkpoints")
+    )
+    for path in sorted(p.relative_to(last) for p in (last / "model").rglob("*") if p.is_file()):
+        if not (same / path).is_file() or (last / path).read_bytes() != (same / path).read_bytes():
+            found.append(f"{last.name}/{path}: the bytes differ")
+    states = [torch.load(folder / "state.pt", weights_only=True) for folder in (last, same)]
     for state in states:
         state["ledger"].pop("seconds")
     if not _equal(*states):
-        found.append(f"{last[0].name}/state.pt: optimizer, ledger or data position differ")
+        found.append(f"{last.name}/state.pt: optimizer, ledger or data position differ")
     return found
 
 
@@ -54,13 +54,13 @@ def _rows(folder: Path) -> dict[int, dict]:
 def _equal(a: object, b: object) -> bool:
     import torch
 
-    if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and torch.equal(a, b)
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
-    if isinstance(a, list | tuple):
-        return isinstance(b, list | tuple) and len(a) == len(b) and all(map(_equal, a, b))
-    return a == b
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    return type(a) is type(b) and a == b
 
 
 def verify_resume(
@@ -74,8 +74,7 @@ def verify_resume(
         say("Running undisturbed …")
         whole = whole_run(config, one)
         say(f"Running with {kills} kills …")
-        after = killed_run(config, other, kills, seed)
-        say(f"Killed after steps {', '.join(map(str, after))}.")
+        say(f"Killed after steps {', '.join(map(str, killed_run(config, other, kills, seed)))}.")
         return differences(whole, whole_run(config, other))
 
 
