@@ -185,7 +185,7 @@ def test_before_and_after_pool_seeds_and_cluster_by_task():
     assert table.loc["after", "pass@1"] == pytest.approx(after.groupby("task_id")["correct"].mean().mean())
     assert (table["low"] < table["pass@1"]).all() and (table["pass@1"] < table["high"]).all()
     drawing = figures.before_after(table.reset_index())
-    assert len(drawing.figure.axes[0].containers) >= 2
+    assert len(drawing.figure.axes[0].collections) == 2
     both = pd.concat([evals.assign(cell=f"small, {unique}") for unique in (1024, 64, 256)])
     assert list(summary.before_after(both)["cell"][::2]) == ["small, 64", "small, 256", "small, 1024"]
 

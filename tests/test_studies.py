@@ -160,7 +160,7 @@ def test_a_notebook_that_calls_the_study_is_given_what_the_study_was_called_with
         ("path: [ladder-60k]", "path: [ladder-30k, ladder-60k]", "which is every run"),
         ("[0, 1]", "[]", r"seeds is \[\]: list at least 1\.$"),
         ("[0, 1]", "[0, 0]", "a seed is listed twice"),
-        ("[ladder-30k, ladder-60k]", "[]", r"has no values"),
+        ("[ladder-30k, ladder-60k]", "[]", r"grid\.model\.path is \[\]: list at least 1"),
         ("[ladder-30k, ladder-60k]", "[ladder-30k, ladder-60k, ladder-30k]", "a seed is listed twice"),
         ("grid:", "grid:\n  seed: [0, 1]", "list seeds under 'seeds'"),
         ("study: tiny", "study: a/b", "study is 'a/b'"),

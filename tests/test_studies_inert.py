@@ -14,7 +14,7 @@ from rlkit.figures.study import StudyData, draw
 from rlkit.measures.summary import before_after, final, write
 from rlkit.measures.tables import equal_cells_sentence
 from rlkit.results.read import read
-from rlkit.studies.inert import RULES, inert_keys, set_keys
+from rlkit.studies.file import RULES, inert_keys, set_keys
 
 
 def made(**sections) -> RunConfig:

@@ -1,9 +1,7 @@
 """Figures for papers: one look, every figure with the table it drew and where that came from.
 
-The functions read what `rlkit.read`, `rlkit.read_evals` and `rlkit.fit` return and give a `Drawing`, which a
-notebook shows and `save` writes, the same bytes for the same input. Figures of an analysis are in
-`rlkit.figures.laws`, all figures of a study in `rlkit.figures.study`.
-"""
+The functions read what `rlkit.read`, `rlkit.read_evals` and `rlkit.fit` return and give a `Drawing`, which a notebook
+shows and `save` writes, the same bytes for the same input. All figures of a study are in `rlkit.figures.study`."""
 
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.laws import law

@@ -1,7 +1,6 @@
 """The figures of a study: their captions, and what draws each from the study's data for a venue, by name in `FIGURES`.
 
-Add yours there. A function raises a UserError where the study has no data for its figure.
-"""
+Add yours there. A function raises a UserError where the study has no data for its figure."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple

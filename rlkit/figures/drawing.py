@@ -37,12 +37,8 @@ class Drawing:
     caption: str = ""
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write <path>.pdf, .svg, .png, .csv (what was drawn) and .json (where it came from), each in one
-        step; equal input gives equal bytes.
-
-        Raises:
-            UserError: the folder cannot be written.
-        """
+        """Write <path>.pdf, .svg, .png, .csv (what was drawn) and .json (where it came from), each in one step; equal
+        input gives equal bytes. A UserError where the folder cannot be written."""
         path = Path(path)
         files = {kind: path.with_name(f"{path.name}.{kind}") for kind in (*_METADATA, "csv", "json")}
         for kind, metadata in _METADATA.items():
@@ -78,13 +74,9 @@ class Drawing:
 def sources(
     df: pd.DataFrame | None = None, fit: LawFit | Mapping[Any, LawFit] | None = None
 ) -> dict[str, Any]:
-    """Where numbers come from, as JSON values: for each run its seed, commit, hashes of its data and of its
-    held-out tasks and its scorer's version, and for a law (or several by name) its estimates, what it was fitted to,
-    its warnings and, where the rows are runs, what it predicted for the cells that were held out.
-
-    Args:
-        df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.measures`, which remember theirs in `attrs`.
-    """
+    """Where numbers come from, as JSON values: of the runs behind `df` (from `rlkit.read` or `rlkit.read_evals`, or a
+    table of `rlkit.measures`) `runs_behind`, and for a law (or several by name) its estimates, what it was fitted to,
+    its warnings and, where the rows are runs, what it predicted for the cells that were held out."""
     found: dict[str, Any] = {} if df is None else {"runs": runs_behind(df)}
     if fit is None:
         return found

@@ -15,8 +15,7 @@ Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy
 
 
 def reward_by_step(groups: Groups, venue: str = "neurips") -> Drawing:
-    """Mean reward of the k-th action, a line a group; episodes that have ended count as 0, so a line's sum is
-    its group's mean return."""
+    """Mean reward of the k-th action, a line a group; ended episodes count as 0: a line's sum is the mean return."""
     sums = {name: steps_frame(es).groupby("step")["reward"].sum() / len(es) for name, es in groups.items()}
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -36,11 +36,9 @@ def optional(what: str) -> Iterator[None]:
 def curves(
     fit: LawFit, points: pd.DataFrame | None = None, count: int = 100, reach: float = 3.0, before: float = 1.0
 ) -> tuple[str, pd.DataFrame]:
-    """The column that varies along a curve, and a table of the law's columns on a grid of it.
-
-    The other columns take the combinations of the fitted rows, at most eight, and of those of `points` that were held
-    out; the grid extends `reach` times past the data and, where it is logarithmic, begins `before` times below.
-    """
+    """The column that varies along a curve, and a table of the law's columns on a grid of it, which extends `reach`
+    times past the data and, where it is logarithmic, begins `before` times below. The other columns take the
+    combinations of the fitted rows, at most eight, and of those of `points` that were held out."""
     names = {c: fit.table.names[c] for c in fit.law.columns}
     column = max(names, key=lambda c: len(np.unique(fit.table.columns[c])))
     along, x = names.pop(column), fit.table.columns[column]
@@ -83,8 +81,7 @@ def law(
 
     Args:
         points: rows with the law's columns and y; default those that were fitted.
-        by: of a law of one column, the column of points that is told apart by colour.
-        ax: a panel to draw on, for a law of one column.
+        by: of a law of one column, the column of points that is told apart by colour. ax: a panel for it to draw on.
     """
     if isinstance(fit, LawFit) and len(fit.law.columns) == 1:
         points = _marked(_fitted(fit) if points is None else points)
@@ -235,20 +232,17 @@ def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:
 
 def equation(law: Law) -> str:
     """The formula that begins a law's docstring, for matplotlib; the law's name where none begins it."""
-    formula = re.split(r" \((?=[A-Z][a-z])|[:;,] ", law.source)[0]
+    formula, name = re.split(r" \((?=[A-Z][a-z])|[:;,] ", law.source)[0], law.name.replace("_", " ")
 
-    def word(name: str) -> str:
-        if name in ("ln", "logit", "exp", "pass"):
-            return rf"\mathrm{{{name}}}\,"
-        return re.sub(r"^([A-Za-z])(\d+)$", r"\1_{\2}", symbol(name).strip("$"))
+    def word(found: re.Match[str]) -> str:
+        sign, text = found[1], found[2] or found[3]
+        function = text in ("ln", "logit", "exp", "pass")
+        text = re.sub(r"^([A-Za-z])(\d+)$", r"\1_{\2}", symbol(text).strip("$"))
+        text = rf"\mathrm{{{text}}}\," if function else text
+        return f"^{{{sign[1:]}{text}}}" if sign else text
 
-    parts = re.split(r"(\^-?\w+|[A-Za-z]\w*)", formula.replace("·", r"\,"))
-    for i in range(1, len(parts), 2):
-        sign, name = re.fullmatch(r"(\^-?)?(\w+)", parts[i]).groups()  # type: ignore[union-attr]
-        parts[i] = f"^{{{sign[1:]}{word(name)}}}" if sign else word(name)
-    text = f"${''.join(parts)}$" if "=" in formula else law.name.replace("_", " ")
-    try:
-        MathTextParser("agg").parse(text)
-    except ValueError:
-        return law.name.replace("_", " ")
-    return text
+    text = re.sub(r"(\^-?)(\w+)|([A-Za-z]\w*)", word, formula.replace("·", r"\,"))
+    with suppress(ValueError):
+        MathTextParser("agg").parse(f"${text}$")
+        return f"${text}$" if "=" in formula else name
+    return name

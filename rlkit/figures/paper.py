@@ -84,9 +84,7 @@ def looks(df: pd.DataFrame, by: str = "model.path") -> dict[Any, dict[str, Any]]
     The colour of a model with a nominal size is that size's step on a ramp from light (small) to dark (large), the same
     in every figure of every study, and its line is solid. Where a study has variants, the colour of a cell is its
     variant's, the first of the study's file first, and marker and line are those of its size or of what else the grid
-    varies. Other values take the looks in their order (by size, then by value). In grey, marker and line tell apart
-    what colour does not.
-    """
+    varies. Other values take the looks in their order (by size, then by value)."""
     pairs = in_order(df, by)
     names, models = list(pairs[by]), list(pairs["model.path"]) if "model.path" in pairs else []
     if "variant_place" in pairs and pairs["variant"].nunique() > 1:
@@ -110,8 +108,7 @@ def _of_models(models: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _of_sizes(sizes: Sequence[float]) -> list[dict[str, Any]]:
-    """The looks of numbers of parameters, the nearest step of their range's ramp each; of two models of one step, the
-    second takes the next marker."""
+    """The looks of numbers of parameters, the nearest step of a ramp; a second one of a step has another marker."""
     steps = [(i / (len(ramp) - 1), size) for ramp in RAMPS for i, size in enumerate(ramp)]
     places, found = [], []
     for size in sizes:
@@ -167,12 +164,8 @@ def short(value: float) -> str:
 
 
 def new_axes(venue: str, panels: int, aspect: float, ax: Axes | None = None) -> tuple[Figure, list[Axes]]:
-    """A figure of the venue's exact width with one row of panels, or more where they would be too narrow. It is not
-    pyplot's, so nothing has to be closed.
-
-    Args:
-        aspect: height of a row over the figure's width. ax: draw on this panel of another figure instead.
-    """
+    """A figure, none of pyplot's, of the venue's exact width with one row of panels, or more where they would be too
+    narrow; `aspect` is the height of a row over that width. `ax`: draw on this panel of another figure instead."""
     if ax is not None:
         figure: Any = ax.figure
         return figure, [ax]
@@ -264,9 +257,8 @@ def _room(ax: Axes, direction: int) -> float:
 
 
 def legend(ax: Axes, title: str | None = None, ends: bool = False) -> None:
-    """The legend beside the axes of a figure that is high enough for it; under them, in small type and with room of its
-    own, in a narrow column or a figure of several panels. `ends`: of curves, beside the axes in the order in which they
-    end and in their colours."""
+    """The legend beside the axes of a figure, which is made high enough; under them, in small type, in a narrow column
+    or a figure of several panels. `ends`: of curves, beside the axes in the order of their ends and in their colours."""
     fig: Any = ax.figure
     if fig.get_label() == LETTERED:
         return

@@ -35,9 +35,8 @@ def learning_curves(
     """A metric along training: a thin line a run, a thick one for the mean over the seeds of each `by`.
 
     Args:
-        df: from `rlkit.read`. x: "step", or a metric logged at the same steps ("compute/total_flops").
+        df: from `rlkit.read`. x: "step", or a metric logged at the same steps. ax: a panel to draw on.
         evals: from `rlkit.read_evals`; pass@1 then has its 95 % interval, held-out problems resampled.
-        ax: a panel to draw on.
     """
     table = curve_table(df, x, metric, by)
     mean = table.groupby([by, "step"], as_index=False)[list(dict.fromkeys((x, metric)))].mean()
@@ -119,13 +118,8 @@ def against(
     log: bool = False,
     ax: Axes | None = None,
 ) -> Drawing:
-    """`y` with its interval against `x`, a line for each `by`; hollow where some runs of it only are behind the point.
-
-    Args:
-        table: columns x, y, low and high, as the tables of `rlkit.measures`, and the counts reached
-            and runs of `rlkit.measures.learning.needed`.
-        log: a logarithmic x axis. ax: a panel to draw on.
-    """
+    """`y` with its interval (columns low and high) against `x`, on a panel `ax` or a figure of its own, a line for each
+    `by`; hollow where, by the counts of `rlkit.measures.learning.needed`, only some of its runs are behind a point."""
     rows = table.dropna(subset=[x, y]).sort_values(x)
     if rows.empty:
         raise UserError(f"There is nothing to draw: no row has both {x} and {y}.")

@@ -26,9 +26,8 @@ from rlkit.results.store import read_json
 
 @dataclass(frozen=True)
 class StudyData:
-    """What the figures of a study (outputs/<study>) read; each part is read when first asked for. `law` is fitted over
-    the runs; "" repeats the fit of the study's analysis, where it has one, or fits a power of the size to three sizes
-    or more."""
+    """What the figures of a study (outputs/<study>) read, when first asked for. `law` is fitted over the runs; ""
+    repeats the fit of the study's analysis, where it has one, or fits a power of the size to three sizes or more."""
 
     folder: Path
     law: str = ""
@@ -98,8 +97,7 @@ class StudyData:
                 display(drawing)
 
     def keep(self, name: str, drawing: Drawing) -> Drawing:
-        """Write a drawing to the study's figures/ as the figure of a name (see `FIGURES`), with its caption; return it
-        to be shown."""
+        """Write a drawing to the study's figures/ as the figure of a name, with its caption; return it to be shown."""
         made = _captioned(self, name, "", drawing)
         made.save(self.folder / "figures" / name)
         return made
@@ -133,8 +131,7 @@ def _captioned(study: StudyData, name: str, key: str, one: Drawing) -> Drawing:
 
 
 def tables(study: StudyData) -> dict[str, str]:
-    """LaTeX tables by their file's name: the change of pass@1, and, where there are any, that of suites, the law and
-    differences of variants."""
+    """LaTeX tables by their file's name: the change of pass@1, also of suites, the law and differences of variants."""
     joined, found = _ends(study.change), {}
     with suppress(UserError):
         missed = summary.outside(summary.held_out_error(study.fit, study.points).to_dict("records"))

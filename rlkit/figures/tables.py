@@ -15,13 +15,9 @@ if TYPE_CHECKING:
 
 def table(frame: "pd.DataFrame", *columns: str) -> "Styler":
     """A table as a notebook shows it: a value with its interval in one cell, `0.099 [0.081, 0.117]`, no index, numbers
-    below 10 to three decimals (columns of whole ones to none), missing ones a dash.
-
-    Args:
-        frame: low and high are the ends of the interval of the column left of them; low_x and high_x are of the same
-            number and shown as a column `x`.
-        columns: these only, in this order, without the ends; default all.
-    """
+    below 10 to three decimals (columns of whole ones to none), missing ones a dash. In `frame`, low and high are the
+    ends of the interval of the column left of them; low_x and high_x are of the same number and shown as a column `x`.
+    `columns`: these only, in this order, without the ends."""
     order, intervals = [str(column) for column in frame], {}
     for low in [column for column in order if column.startswith("low")]:
         value = order[order.index("low") - 1]
@@ -42,17 +38,12 @@ def latex_table(
     note: str = "",
     columns: Sequence[str] = (),
 ) -> str:
-    """A booktabs tabular. Needs the package booktabs.
+    """A booktabs tabular; text is escaped, numbers are as in `rlkit.figures.table`. A UserError where an interval names
+    a column that the table lacks.
 
     Args:
-        table: a column each; text is escaped, numbers are as in `rlkit.figures.table`, missing ones a dash.
-        intervals: for a column the columns with the ends of its interval, which is set behind the value in
-            small type instead of in columns of its own.
-        note: LaTeX under the table, in small type.
-        columns: these only, in this order, without the ends; default all.
-
-    Raises:
-        UserError: an interval names a column that the table lacks.
+        intervals: for a column those with the ends of its interval, which is set behind the value in small type.
+        note: LaTeX under the table, in small type. columns: these only, in this order, without the ends.
     """
     ends = dict(intervals or {})
     for column in (*ends, *(end for pair in ends.values() for end in pair)):

@@ -1,8 +1,5 @@
-"""Where the commands of a study run: processes of this machine, tasks of Ray or jobs of Slurm.
-
-On a cluster the project's folder and the outputs folder have to be the same on all machines: a run that is lost with
-its machine goes on elsewhere from its last checkpoint.
-"""
+"""Where the commands of a study run: processes of this machine, tasks of Ray or jobs of Slurm. On a cluster the
+project's and the outputs folder have to be the same on all machines: a lost run goes on elsewhere from its last checkpoint."""
 
 import math
 import os
@@ -100,8 +97,8 @@ def make_executor(
     if name != "local":
         near = did_you_mean(name, ("local", *clusters))
         raise UserError(f"--executor is {name!r}.{near} Use local, ray or slurm.")
-    if options:
-        raise UserError(f"--option {next(iter(options))} is for ray and slurm: the local executor has none.")
+    for option in options or ():
+        raise UserError(f"--option {option} is for ray and slurm: the local executor has none.")
     return LocalExecutor(workers, runs)
 
 
@@ -113,22 +110,16 @@ class Card:
     room: float = 0.0
     granted: dict[Job, float] = field(default_factory=dict)
 
-    @property
-    def running(self) -> dict[Job, float]:
-        return {job: need for job, need in self.granted.items() if not job.done()}
-
-    @property
     def free(self) -> float:
-        """Bytes that no running job was granted."""
-        return self.room - sum(self.running.values())
+        """Bytes that no running job was granted; jobs that have ended are forgotten."""
+        self.granted = {job: need for job, need in self.granted.items() if not job.done()}
+        return self.room - sum(self.granted.values())
 
 
 class LocalExecutor:
-    """Processes of this machine: one a core or GPU, or, with `workers` auto, as many on each GPU as memory holds.
-
-    On a shared card a run is told its share, and torch refuses it more: an update that is too large then goes on in
-    halves instead of ending a neighbour. `cards` are the GPUs, by default those that this process may use.
-    """
+    """Processes of this machine: one a core or GPU, or, with `workers` auto, as many on each GPU as memory holds:
+    there a run is told its share, and torch refuses it more: an update that is too large then goes on in halves instead of
+    ending a neighbour. `cards` are the GPUs, by default those that this process may use."""
 
     def __init__(self, workers: int | Literal["auto"], runs: int, cards: Sequence[Card] = ()) -> None:
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(hardware()["gpus"])))))
@@ -140,22 +131,21 @@ class LocalExecutor:
         self.threads = max(1, usable_cores() // self.workers)
 
     def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job | None:
-        """Start a command that writes to `log`, on the card with the most room; None where cards are shared and none
-        has `need` bytes before another job ends. One that no empty card would hold is given a card of its own: it may
-        need less than was predicted."""
+        """Start a command on the card with the most room; None where cards are shared and none has `need` bytes before
+        another job ends. One that no empty card would hold is given one: it may need less than was predicted."""
         environment = thread_limits(self.threads)
         if not self.cards:
             return Job(command, log, environment)
-        card = max(self.cards, key=lambda c: (c.free, -len(c.running)))
+        card = max(self.cards, key=lambda c: (c.free(), -len(c.granted)))
         granted = need * MARGIN + CONTEXT if self.shares else 0.0
-        if granted > card.free:
-            if card.running:
+        if granted > card.free():
+            if card.granted:
                 return None
             granted = card.room
         if self.shares:
             environment[GPU_SHARE] = str(int(granted - CONTEXT))
         job = Job(command, log, environment | {"CUDA_VISIBLE_DEVICES": card.name})
-        card.granted = card.running | {job: granted}
+        card.granted[job] = granted
         return job
 
     def gpu_memory(self, config: RunConfig, like: Iterable[Path]) -> float:
@@ -268,14 +258,11 @@ def _execute(command: Sequence[str], log: Path, folder: str, environment: Mappin
 
 
 class SlurmExecutor:
-    """Slurm jobs: each is a process here, `sbatch --wait`, that ends with the job. A UserError where there is no sbatch
-    or the number of cores is none."""
+    """Slurm jobs: each is a process here, `sbatch --wait`, that ends with the job. A UserError without sbatch."""
 
     def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
         if shutil.which("sbatch") is None:
-            raise UserError(
-                "--executor slurm: there is no sbatch here: call it on a machine that submits to Slurm."
-            )
+            raise UserError("--executor slurm: there is no sbatch here: use a machine that submits to Slurm.")
         chosen = {"cpus-per-task": 1, **{key.replace("_", "-"): value for key, value in options.items()}}
         if not isinstance(cores := chosen["cpus-per-task"], int) or isinstance(cores, bool):
             raise UserError(f"--option cpus_per_task is {cores!r}: give a whole number of cores.")

@@ -32,13 +32,8 @@ class NotebookFailed(RuntimeError):
 
 def execute(source: str | Path, target: str | Path, parameters: Mapping[str, Any] | None = None) -> Path:
     """Run a notebook with parameters in a kernel of this interpreter and folder, and keep the executed copy: `target`
-    when all cells ran, a failed one beside it as <name>.failed.ipynb.
-
-    Raises:
-        UserError: as `check_parameters`, or a cell raised one.
-        NotebookFailed: a cell raised, or the kernel died.
-        KeyboardInterrupt: the kernel was interrupted.
-    """
+    when all cells ran, a failed one beside it as <name>.failed.ipynb. Raises a UserError as `check_parameters` or a
+    cell did, NotebookFailed where a cell raised or the kernel died, KeyboardInterrupt where it was interrupted."""
     values = check_parameters(source, parameters or {})
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # a kernel of the user's own may be another Python
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # else each kernel warns of frozen modules
@@ -47,11 +42,10 @@ def execute(source: str | Path, target: str | Path, parameters: Mapping[str, Any
 
     target = Path(target)
     notebook, failed = nbformat.read(source, as_version=4), target.with_suffix(".failed.ipynb")
-    token = f"all cells ran {uuid.uuid4().hex}"
+    token, error = f"all cells ran {uuid.uuid4().hex}", None
     notebook.cells.append(nbformat.v4.new_code_cell(f"print({token!r})"))
     options = {"kernel_name": "python3", "language": "python", "progress_bar": False, "start_timeout": 180}
     with replacing(target) as temporary:
-        error: BaseException | None = None
         try:
             executed = papermill.execute_notebook(notebook, temporary, values, **options)
         except (Exception, KeyboardInterrupt) as problem:
@@ -120,10 +114,8 @@ def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str,
 def at_project_root() -> Path:
     """Change to the project's folder, the nearest parent with `params/`, and return it: JupyterLab starts a kernel in
     its notebook's folder, papermill in the caller's."""
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if (folder / "params").is_dir():
-            os.chdir(folder)
-            break
+    here = Path.cwd()
+    os.chdir(next((folder for folder in (here, *here.parents) if (folder / "params").is_dir()), here))
     return Path.cwd()
 
 

@@ -1,11 +1,11 @@
 """What a study is going to do: its runs, in order of cost, and where each stands."""
 
-import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from rlkit.params import override
 from rlkit.results.labels import value_of
 from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
-from rlkit.studies.file import StudyConfig, read_study
-from rlkit.studies.inert import no_warm_start
+from rlkit.studies.file import StudyConfig, no_warm_start, read_study
 from rlkit.studies.notebook import check_parameters, parameters_of
 from rlkit.types import Task
 
@@ -34,7 +33,7 @@ class PlannedRun:
         overrides: how it differs from what all runs share.
         name: the cell in words: the variant and the grid's values.
         factors: of the variant and of each key of the grid, the value here and the one that others are compared with.
-        study: outputs/<study>. id, folder, notebook: of the run, its results and the executed copy of its notebook.
+        study: outputs/<study>.
     """
 
     config: RunConfig
@@ -98,13 +97,9 @@ class Plan:
         """The plan with so many CPU threads a run, where its file names no number; predicted seconds depend on it."""
         runs = []
         for run in self.runs:
-            trainer = run.config.trainer
-            if not trainer.num_threads:
-                trainer = trainer.model_copy(update={"num_threads": threads})
+            if not run.config.trainer.num_threads:
                 overrides = {**run.overrides, "trainer.num_threads": threads}
-                run = replace(
-                    run, config=run.config.model_copy(update={"trainer": trainer}), overrides=overrides
-                )
+                run = replace(run, config=_with_trainer(run.config, num_threads=threads), overrides=overrides)
             runs.append(run)
         return replace(self, runs=runs)
 
@@ -123,9 +118,9 @@ class Plan:
         """What a whole run of each cell with unfinished ones is predicted to take."""
         from rlkit.sizing.estimate import estimate
 
-        cells = {run.name: run for run in self.runs if not run.finished}
-        found = {name: estimate(run.config) for name, run in cells.items()}
-        return {name: (e.flops, e.seconds) if e else (math.nan, math.nan) for name, e in found.items()}
+        found = {run.name: run.config for run in self.runs if not run.finished}
+        costs = {name: estimate(config) for name, config in found.items()}
+        return {name: (e.flops, e.seconds) if e else (math.nan, math.nan) for name, e in costs.items()}
 
     @cached_property
     def warm_starts(self) -> dict[str, Cost]:
@@ -147,8 +142,7 @@ class Plan:
         return found
 
     def record(self) -> None:
-        """Write study.json: the held-out cells, frozen by the first call, and the runs. A UserError where the study has
-        begun with other held-out cells."""
+        """Write study.json: the runs, and the held-out cells; a UserError where it has begun with other ones."""
         path, config = self.folder / "study.json", self.config
         held, begun = config.model_dump(include={"holdout", "holdout_after"}), read_json(path)
         for key, value in held.items():
@@ -180,7 +174,8 @@ def make_plan(
     levels = {"variant": list(config.variants), **config.grid}
     baselines = {k: v[0] for k, v in levels.items() if len(v) > 1 and k != "model.path"} | config.baselines
     variants, runs, makers = config.variants or {"": {}}, [], {}
-    for variant, cell, seed in itertools.product(variants, config.cells(), config.seeds):
+    for variant, values, seed in product(variants, product(*config.grid.values()), config.seeds):
+        cell = dict(zip(config.grid, values, strict=True))
         changes = {"study": config.study, **shared, **variants[variant], **cell, "seed": seed}
         place = {**cell, "seed": seed, "variant": variant}
         held_out = bool(config.holdout) and all(place[k] in v for k, v in config.holdout.items())
@@ -222,6 +217,10 @@ def _with_tasks_made_once(
     return config.model_copy(update=changes)
 
 
+def _with_trainer(config: RunConfig, **changes: int) -> RunConfig:
+    return config.model_copy(update={"trainer": config.trainer.model_copy(update=changes)})
+
+
 def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
     """Refuse a study with runs that would end at their first step, as those that differ in seed or size all do."""
     from rlkit.training.checks import preflight  # loads torch
@@ -237,8 +236,7 @@ def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
         config = run.config
         of_all = config.data.order == "curriculum" and config.data.train_max_samples <= 0
         if of_all and not at_hand(config.model.path):  # whose first batch takes all tasks to find
-            trainer = config.trainer.model_copy(update={"total_training_steps": 1})
-            config = config.model_copy(update={"trainer": trainer})
+            config = _with_trainer(config, total_training_steps=1)
         try:
             preflight(config)
         except UserError as error:

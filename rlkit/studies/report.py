@@ -20,7 +20,7 @@ from rlkit.results.labels import labels
 from rlkit.results.progress import ACTIVE, config_of, kept_step, run_state
 from rlkit.results.read import flatten, run_folders
 from rlkit.results.store import read_json
-from rlkit.studies.inert import inert_factors, inert_keys, inert_sentences, set_keys
+from rlkit.studies.file import inert_factors, inert_keys, inert_sentences, set_keys
 
 if TYPE_CHECKING:
     from rlkit.studies.plan import Cost, Plan, PlannedRun
@@ -34,13 +34,12 @@ console = Console(soft_wrap=True, highlight=False)
 
 def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Table:
     """The runs under a run's, a study's or an outputs folder: state, step, reward, pass@1, time left (where one is
-    running) and how long ago each wrote; those of `folders` only. Runs that a study's file asks for and that have not
-    begun are waiting."""
+    running) and how long ago each wrote; those of `folders` only. Runs of a study that are to come are waiting."""
     states = {folder: run_state(folder) for folder in folders or _folders(Path(path))}
     names = _names(list(states))
     left = any(state.left is not None for state in states.values())
-    between = 1 if console.width > 90 else 0  # beside the box's own
-    table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, between, 0, 0))
+    beside = 1 if console.width > 90 else 0  # the box's own
+    table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, beside, 0, 0))
     for name in ("run", "state", "step", "reward", "pass@1", *["left"] * left, "ago"):
         table.add_column(name, no_wrap=name != "run", overflow="fold")
     words = [len(word) for name in names for word in name.plain.split()]
@@ -105,19 +104,16 @@ def _names(folders: Sequence[Path]) -> list[Text]:
 
 
 def run_plan(config: RunConfig, root: Path) -> str:
-    """What a run would do: its folder, what is trained, how far it is, and the predicted cost of the rest, from its own
-    steps where it has some."""
+    """What a run would do: its folder, what is trained, how far it is, and the cost of the rest, from its own steps."""
     from rlkit.sizing.estimate import estimate, estimate_warm_start
     from rlkit.training.warm_start import to_make
 
     folder, total = root / config.study / "runs" / config.id, config.trainer.total_training_steps
     step, cost, pace = kept_step(folder), estimate(config), run_state(folder).pace
-    about = "cost unknown"
-    if cost is not None:
-        about = f"{cost.flops * (1 - step / total):.1e} FLOPs"
-        if config.trainer.backend == "local":
-            seconds, measured = cost.left(step, pace), " (measured)" if pace else ""
-            about += f", about {duration(seconds)} here: {pace or cost.step:.2g} s per step{measured}"
+    about = f"{cost.flops * (1 - step / total):.1e} FLOPs" if cost else "cost unknown"
+    if cost and config.trainer.backend == "local":
+        seconds, measured = cost.left(step, pace), " (measured)" if pace else ""
+        about += f", about {duration(seconds)} here: {pace or cost.step:.2g} s per step{measured}"
     warm = to_make(config) if step < total else None
     if warm is not None and (made := estimate_warm_start(config)):
         about += (
@@ -144,9 +140,9 @@ def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:
         before, after = (f"{e['pass@1']:.3f} [{e['low']:.3f}, {e['high']:.3f}]" for e in (first, last))
         lines.append(f"held-out pass@1 {before} before, {after} after {summary['steps']} steps")
     if status == "stopped":
-        steps = summary.get("steps", kept_step(folder))
-        kept = f"{steps} steps are kept: the same command or cell goes on from there"
-        lines.append(kept if steps else "it has no step yet: the same command or cell begins it again")
+        steps, same = summary.get("steps", kept_step(folder)), "the same command or cell"
+        kept = f"{steps} steps are kept: {same} goes on from there"
+        lines.append(kept if steps else f"it has no step yet: {same} begins it again")
     return "\n".join(lines)
 
 
@@ -187,18 +183,15 @@ def left_words(left: Sequence["Cost"], workers: int) -> str:
 
 
 def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> None:
-    """Print how a study ended: failures with their last lines, or the analysis's summary and, where `reading`, how to
-    go on from the results."""
+    """Print how a study ended: failures, or the analysis's summary and, where `reading`, how to go on from there."""
     folder, summary = plan.folder, plan.folder / "analysis" / "summary.txt"
     for name, lines in failed.items():
         say(f"\n{name} failed:", style="bold red")
         say(lines)
     words = summary.read_text(encoding="utf-8").rstrip() if summary.exists() else ""
     if failed:
-        words = (
-            f"Failed: {', '.join(failed)}. Logs and partial notebooks are in {folder / 'notebooks'}; "
-            "the same command tries again, runs from their last checkpoints."
-        )
+        words = f"Failed: {', '.join(failed)}. Logs and partial notebooks are in {folder / 'notebooks'}; "
+        words += "the same command tries again, runs from their last checkpoints."
     elif reading:
         words += f'\n\nAs tables     rlkit.read("{folder}"), rlkit.read_evals("{folder}")'
         words += f"\nfor a paper   rlkit figures {folder} --venue icml"
@@ -211,8 +204,7 @@ def say(line: str, style: str | None = None) -> None:
 
 
 class Board:
-    """Progress of a study: the states of its running runs where the output is a terminal, lines as runs begin and end,
-    and what they warn of."""
+    """Progress of a study: lines as runs begin, warn and end, and in a terminal the states of those that run."""
 
     def __init__(self, plan: "Plan") -> None:
         self.plan = plan
@@ -254,8 +246,7 @@ class Board:
                 say(line)
 
     def ended(self, run: "PlannedRun", problem: str | None, again: bool = False) -> None:
-        """Print how a run ended: `problem` has the last lines of one that failed or, where it is tried `again`, was
-        lost with its machine."""
+        """Print how a run ended; `problem`: last lines of one that failed or, tried `again`, was lost."""
         self._warn(run)
         took = duration(time.monotonic() - self._began.pop(run))
         words = f"{run_state(run.folder).passed() or 'finished'} in {took}"

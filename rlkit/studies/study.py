@@ -37,8 +37,7 @@ class StudyResult:
     failed: dict[str, str] = field(default_factory=dict)
 
     def tables(self) -> "tuple[pd.DataFrame, pd.DataFrame]":
-        """What `rlkit.read` and `rlkit.read_evals` give of the runs that the study's file asks for. A StudyFailed where
-        a run failed."""
+        """`rlkit.read` and `rlkit.read_evals` of the runs that the study's file asks for. Raises StudyFailed."""
         from rlkit.results.read import read, read_evals
 
         for run, lines in self.failed.items():
