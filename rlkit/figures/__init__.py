@@ -3,11 +3,10 @@
 The functions read what `rlkit.read`, `rlkit.read_evals` and `rlkit.fit` return and give a `Drawing`, which a notebook
 shows and `save` writes, the same bytes for the same input. All figures of a study are in `rlkit.figures.study`."""
 
-from rlkit.figures.drawing import Drawing, sources
+from rlkit.figures.drawing import Drawing, latex_table, sources, table
 from rlkit.figures.laws import law
 from rlkit.figures.paper import LABELS, WIDTHS, label_axes, look, looks, new_axes, short, styled, theme
 from rlkit.figures.runs import before_after, learning_curves, metric_panels
-from rlkit.figures.tables import latex_table, table
 from rlkit.measures.tables import curve_table
 
 __all__ = [

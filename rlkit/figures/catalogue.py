@@ -55,9 +55,7 @@ def law_of_data(study: "StudyData", venue: str) -> dict[str, Drawing]:
     _needs(study, UNIQUE, FOR_LAW)
     points, found = study.points, {}
     if points.groupby(["model.path", UNIQUE])["cell"].nunique().max() > 1:
-        raise UserError(
-            f"The study varies more than model.path and {UNIQUE}, of which this law would know nothing."
-        )
+        raise UserError(f"The study varies more than model.path and {UNIQUE}: this law would not know of it.")
     most = points[~points["held_out"].astype(bool)].groupby("model.path")[UNIQUE].nunique()
     for name in looks(points):  # a figure a model: one line through two sizes would be of neither
         if most.get(name, 0) >= FOR_LAW:
@@ -66,9 +64,7 @@ def law_of_data(study: "StudyData", venue: str) -> dict[str, Drawing]:
             short = str(name).rsplit("/", 1)[-1] if points["model.path"].nunique() > 1 else ""
             found[short] = laws.law(law, part, by="cell", venue=venue)
     if not found:
-        raise UserError(
-            f"This needs {FOR_LAW} values of {UNIQUE} of a model that are not held out, not {most.max()}."
-        )
+        raise UserError(f"This needs {FOR_LAW} values of {UNIQUE} of a model to fit, and has {most.max()}.")
     return found
 
 
@@ -88,10 +84,8 @@ def along(
     curves = curve_table(seen, compute, PASSED, "cell").query("step > 0")
     curves = curves.assign(held_out=curves["step"] > (study.holdout_after or np.inf))
     if (found := curves[~curves["held_out"]].groupby("run").size().min()) < FOR_TRAINING_LAW:
-        raise UserError(
-            f"This needs {FOR_TRAINING_LAW} evaluations after the start, and a run has {found}: set a lower "
-            "trainer.test_freq."
-        )
+        told = f"{FOR_TRAINING_LAW} evaluations after the start, and a run has {found}"
+        raise UserError(f"This needs {told}: set a lower trainer.test_freq.")
     made, parts = {}, dict(list(curves.groupby("cell")))
     for cell in (cell for cell in in_order(seen, "cell")["cell"] if cell in parts):
         together = {"cluster": "run"} if parts[cell]["run"].nunique() > 1 else {"block": "step"}

@@ -116,9 +116,7 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str)
     tables, several = [], "" not in fits
     for group, fit in fits.items():
         if several and len(fit.law.columns) > 1:
-            raise UserError(
-                f"Groups of the law {fit.law.name!r}, which has several columns, are drawn one by one."
-            )
+            raise UserError(f"Groups of the law {fit.law.name!r} of several columns are drawn one by one.")
         own = _marked(points.get(group, _fitted(fit))).assign(group=group)
         along, grid = curves(fit, points.get(group))
         band = grid.join(fit.predict(grid, band="confidence"))
@@ -161,9 +159,8 @@ def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, ax: A
         _log_axes(ax, band[along], fit)
         ax.set_xlim(band[along].min(), band[along].max())
         low, high = min(band["low"].min(), points[y].min()), max(band["high"].max(), points[y].max())
-        if (
-            y in paper.SHARES
-        ):  # a band that leaves what is possible, or is far below all points, leaves the picture
+        if y in paper.SHARES:
+            # A band that leaves what is possible, or is far below all points, leaves the picture.
             low, high = max(low, points[y].min() / 3), min(high, 1.0)
         if 0 < low < high < np.inf:
             ax.set_ylim(low * (low / high) ** 0.04, high * (high / low) ** 0.04)

@@ -184,11 +184,8 @@ def new_axes(venue: str, panels: int, aspect: float, ax: Axes | None = None) -> 
 def label_axes(ax: Axes, x: str, y: str) -> None:
     """Axis labels in words, for columns that have some; one that is longer than its axis is wrapped. An axis of a share
     ends where shares do, and there are three ticks or more to read values from; scales are to be set before."""
-    sides = (
-        (x, ax.xaxis, ax.set_xlim, 0.4),
-        (y, ax.yaxis, ax.set_ylim, 0.16),
-    )  # inches that a tick's label takes
-    for direction, (name, axis, limit, inches) in enumerate(sides):
+    sides = ((x, ax.xaxis, ax.set_xlim, 0.4), (y, ax.yaxis, ax.set_ylim, 0.16))
+    for direction, (name, axis, limit, inches) in enumerate(sides):  # that a tick's label takes
         low, high = axis.get_view_interval()
         if name in SHARES and (low < -0.02 or high > 1.02):  # with room for a marker at the end
             limit(max(low, -0.02), min(high, 1.02))
@@ -258,7 +255,7 @@ def _room(ax: Axes, direction: int) -> float:
 
 def legend(ax: Axes, title: str | None = None, ends: bool = False) -> None:
     """The legend beside the axes of a figure, which is made high enough; under them, in small type, in a narrow column
-    or a figure of several panels. `ends`: of curves, beside the axes in the order of their ends and in their colours."""
+    or a figure of several panels. `ends`: of curves, beside the axes in the order and colour of their ends."""
     fig: Any = ax.figure
     if fig.get_label() == LETTERED:
         return

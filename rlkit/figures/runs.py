@@ -60,8 +60,8 @@ def learning_curves(
             ax.plot(line[x], line[metric], **styles[name], markevery=max(1, len(line) // 10), label=str(name))
         label_axes(ax, x, metric)
         for _, row in mean[mean[x] <= 0].iterrows() if log else ():  # hollow at the left edge
-            style: dict[str, Any] = styles[row[by]] | {"linestyle": "none", "markerfacecolor": "white"}
-            ax.plot(0, row[metric], transform=ax.get_yaxis_transform(), clip_on=False, zorder=4, **style)
+            place: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 4}
+            ax.plot(0, row[metric], **styles[row[by]] | HOLLOW | place)
         legend(ax, ends=True)
     drawn = table if "low" not in mean else table.merge(mean[[by, "step", "low", "high"]], on=[by, "step"])
     return Drawing(fig, drawn, sources(df))
@@ -169,7 +169,7 @@ def differences(table: pd.DataFrame, venue: str = "neurips") -> dict[str, Drawin
 def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Drawing:
     baseline, few = table["baseline"].iloc[0], few_seeds(table)
     seeds, several = table[["seeds", "baseline_seeds"]].to_numpy(), table["low_seeds"].notna().any()
-    count = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
+    count = " to ".join(map(str, sorted({seeds.min(), seeds.max()})))
     words = [
         f"The baseline is {baseline}. Seeds a cell: {count}.",
         f"Intervals over seeds and problems{few}.".replace(", which", "") if few else "",
@@ -181,9 +181,8 @@ def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Dra
         fig, (ax,) = new_axes(venue, 1, 0.16 + 0.05 * len(table))
         if several:
             colours = [style["color"] for style in _styles(table)]
-            ax.hlines(
-                range(len(table)), table["low_seeds"], table["high_seeds"], color=colours, linewidth=0.8
-            )
+            over = table["low_seeds"], table["high_seeds"]
+            ax.hlines(range(len(table)), *over, color=colours, linewidth=0.8)
             ax.hlines([], 0, 0, color="0.4", linewidth=0.8, label="95 % over seeds and problems")
         _dots(ax, table, "difference", range(len(table)))
         ax.hlines([], 0, 0, color="0.4", linewidth=3, alpha=0.5, label="95 % over problems")
@@ -216,10 +215,8 @@ def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass
     ends = [table[table["when"] == when] for when in ("before", "after")]
     caution = unequal_steps(table) if "steps" in table else ""
     held = ends[0]["held_out"] if "held_out" in table else [False] * len(ends[0])
-    names = [
-        f"{c} (held\N{NO-BREAK SPACE}out)" if h else str(c)
-        for c, h in zip(ends[0]["cell"], held, strict=True)
-    ]
+    marks = [" (held\N{NO-BREAK SPACE}out)" if out else "" for out in held]
+    names = [f"{cell}{mark}" for cell, mark in zip(ends[0]["cell"], marks, strict=True)]
     # Of a row: the two intervals lie beside each other.
     places = [[row + apart for row in range(len(names))] for apart in (-0.14, 0.14)]
     with styled():
@@ -240,9 +237,8 @@ def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: Axes | None 
     """pass@k of a table of `rlkit.measures.comparisons.pass_at_k_ends` before training (dashed, hollow) and after
     (solid), with intervals; `ax` is a panel to draw on."""
     if table["k"].nunique() < 3:
-        raise UserError(
-            "pass@k at fewer than three k says no more than pass@1: set evaluation.n to 4 or more."
-        )
+        told = "says no more than pass@1: set evaluation.n to 4 or more"
+        raise UserError(f"pass@k at fewer than three k {told}.")
     styles, dashed = looks(table, "cell"), {"linestyle": "--", "markerfacecolor": "white"}
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5, ax)

@@ -11,9 +11,8 @@ import pandas as pd
 
 from rlkit.errors import UserError, did_you_mean
 from rlkit.figures.catalogue import FIGURES, FOR_LAW, SIZE
-from rlkit.figures.drawing import Drawing, cautions, sources
+from rlkit.figures.drawing import Drawing, cautions, latex_table, sources
 from rlkit.figures.paper import LABELS, WIDTHS, width_of
-from rlkit.figures.tables import latex_table
 from rlkit.files import write_text
 from rlkit.laws import LawFit, Loss, fit
 from rlkit.laws.report import escaped, findings
@@ -151,9 +150,8 @@ def tables(study: StudyData) -> dict[str, str]:
         apart = differences(study.evals)
         over = {"over problems": ("low", "high"), "over seeds too": ("low_seeds", "high_seeds")}
         apart["over problems"] = apart["difference"]
-        apart["over seeds too"] = apart["difference"].where(
-            apart["low_seeds"].notna()
-        )  # one says nothing of others
+        # One says nothing of others.
+        apart["over seeds too"] = apart["difference"].where(apart["low_seeds"].notna())
         note = r"Final pass@1 less the baseline's, with 95 \% intervals."
         columns = ["cell", "baseline", "problems", "seeds", *over]
         found["differences"] = latex_table(apart, over, note, columns)

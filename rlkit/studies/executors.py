@@ -1,5 +1,5 @@
 """Where the commands of a study run: processes of this machine, tasks of Ray or jobs of Slurm. On a cluster the
-project's and the outputs folder have to be the same on all machines: a lost run goes on elsewhere from its last checkpoint."""
+project's and the outputs folder are the same on all machines: a lost run goes on elsewhere from its checkpoint."""
 
 import math
 import os
@@ -118,8 +118,8 @@ class Card:
 
 class LocalExecutor:
     """Processes of this machine: one a core or GPU, or, with `workers` auto, as many on each GPU as memory holds:
-    there a run is told its share, and torch refuses it more: an update that is too large then goes on in halves instead of
-    ending a neighbour. `cards` are the GPUs, by default those that this process may use."""
+    there a run is told its share, and torch refuses it more: an update that is too large goes
+    on in halves instead of ending a neighbour. `cards` are the GPUs, by default those that this process may use."""
 
     def __init__(self, workers: int | Literal["auto"], runs: int, cards: Sequence[Card] = ()) -> None:
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(hardware()["gpus"])))))
@@ -170,10 +170,8 @@ def usable_cards(names: Sequence[str], found: Sequence[Gpu]) -> list[Card]:
     """The cards that `names` (of CUDA_VISIBLE_DEVICES) choose among those found, with what is free on them; a UserError
     where a name is no index, so that its memory is not known."""
     if unknown := [name for name in names if not name.isdigit() or int(name) >= len(found)]:
-        raise UserError(
-            f"CUDA_VISIBLE_DEVICES names {unknown[0]!r}: --workers auto needs indices of nvidia-smi; name a number of "
-            "workers instead."
-        )
+        told = "--workers auto needs indices of nvidia-smi; name a number of workers instead"
+        raise UserError(f"CUDA_VISIBLE_DEVICES names {unknown[0]!r}: {told}.")
     return [Card(name, USABLE * MIB * (found[int(name)].total - found[int(name)].used)) for name in names]
 
 
@@ -199,10 +197,9 @@ class RayExecutor:
         room = self._ray.cluster_resources()
         fit = min(room.get(kind, 0) / need for kind, need in share.items() if need)
         if fit < 1:
-            raise UserError(
-                f"A run asks for {chosen.num_cpus:g} CPUs and {chosen.num_gpus:g} GPUs, but the cluster has "
-                f"{room.get('CPU', 0):g} and {room.get('GPU', 0):g}: lower num_cpus or num_gpus."
-            )
+            asked = f"A run asks for {chosen.num_cpus:g} CPUs and {chosen.num_gpus:g} GPUs"
+            there = f"{room.get('CPU', 0):g} and {room.get('GPU', 0):g}"
+            raise UserError(f"{asked}, but the cluster has {there}: lower num_cpus or num_gpus.")
         self.workers = max(1, min(workers or int(fit), runs))
         self.threads = max(1, int(chosen.num_cpus))
         own = chosen.model_dump(exclude={"address"})

@@ -63,9 +63,8 @@ def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
     content: dict[str, Any] = {"study": path.stem, **read_yaml(path)}
     sections = [key for key in content if key in RunConfig.model_fields and key != "study"]
     if "run" not in content and sections:
-        raise UserError(
-            f"{path} holds the keys of a run ({', '.join(sections)}): use rlkit run {path}, or put them under 'run:'."
-        )
+        told = f"use rlkit run {path}, or put them under 'run:'"
+        raise UserError(f"{path} holds the keys of a run ({', '.join(sections)}): {told}.")
     dotted: dict[str, Any] = {}
     for key, value in overrides.items():
         *parents, last = key.split(".", HOLD_DOTTED.get(key.partition(".")[0], 0))
@@ -106,9 +105,11 @@ def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Ru
     if any(key not in given for key in axes):
         cell = {key: given.get(key, values[0]) for key, values in axes.items()}
         words = " ".join(shlex.quote(f"{key}={value}") for key, value in cell.items())
+        told = (
+            f"rlkit study {path} trains all its runs; for one, choose its cell, e.g. rlkit run {path} {words}"
+        )
         raise UserError(
-            f"{path} is a study over {', '.join(axes)}: rlkit study {path} trains all its runs; for one, choose its "
-            f"cell, e.g. rlkit run {path} {words}, in Python by the overrides {cell}."
+            f"{path} is a study over {', '.join(axes)}: {told}, in Python by the overrides {cell}."
         )
     return config
 

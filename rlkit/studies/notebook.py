@@ -104,10 +104,8 @@ def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str,
         plain[name], default = json.loads(text), defaults[name]
         kinds = {float: (float, int), tuple: (list,)}.get(type(default), (type(default),))
         if default is not None and default is not ... and type(plain[name]) not in kinds:
-            raise UserError(
-                f"The parameter {name!r} of {source} is {value!r}: give a {type(default).__name__} "
-                f"(its default is {default!r})."
-            )
+            told = f"give a {type(default).__name__} (its default is {default!r})"
+            raise UserError(f"The parameter {name!r} of {source} is {value!r}: {told}.")
     return plain
 
 

@@ -147,10 +147,9 @@ class Plan:
         held, begun = config.model_dump(include={"holdout", "holdout_after"}), read_json(path)
         for key, value in held.items():
             if (frozen := begun.get(key, value)) != value:
-                raise UserError(
-                    f"{key} is {value}, but the study {config.study!r} began with {frozen}: what is held out cannot "
-                    "change once runs exist; restore it, or give the study another name."
-                )
+                told = f"{key} is {value}, but the study {config.study!r} began with {frozen}"
+                mend = "what is held out cannot change once runs exist; restore it, or give the study another name"
+                raise UserError(f"{told}: {mend}.")
         content = {"study": config.study, "params": str(self.params), **held}
         content |= config.model_dump(include={"variants", "grid", "seeds"}) | {"runs": {}}
         for run in self.runs:

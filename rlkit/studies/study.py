@@ -74,9 +74,7 @@ def study(
         executor: where runs are executed: local, ray or slurm; a run lost with its machine is tried again.
         options: of the executor (rlkit.studies.executors.make_executor).
 
-    Raises:
-        UserError: bad input, before anything is started. KeyboardInterrupt: running runs have ended at a checkpoint.
-    """
+    Raises a UserError before anything is started, KeyboardInterrupt when running runs have ended at a checkpoint."""
     plan = make_plan(path, overrides, root)
     chosen = make_executor(executor, workers, len(plan.runs), options)
     plan = plan.with_threads(chosen.threads)
