@@ -30,13 +30,6 @@ FOR_LAW = 3  # values of its column that a law of one needs at least
 LEAST = 3  # panels of the main figure
 
 
-def domains(study: "StudyData", venue: str) -> dict[str, Drawing]:
-    measured = study.metrics.loc[study.metrics["metric"] == PASSED, "data_source"]
-    if len(set(measured) - {"all"}) < 2:
-        raise UserError("The study has one domain and no suite.")
-    return _by_model(study.metrics, lambda df, by: runs.domain_curves(df, by, venue))
-
-
 def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
     _needs(study, SIZE, FOR_LAW)
     curves = curve_table(study.metrics, "step", PASSED, "cell")
@@ -188,7 +181,7 @@ FIGURES = {
     ),
     "domains": Entry(
         "pass@1 of each held-out domain and of each suite along training: thick the mean over seeds, thin the runs.",
-        domains,
+        lambda s, venue: _by_model(s.metrics, lambda df, by: runs.domain_curves(df, by, venue)),
     ),
     "transfer": Entry(
         "Change of held-out pass@1 in each domain (columns) by each training (rows), with 95 % intervals.",

@@ -75,16 +75,14 @@ class Drawing:
         return buffer.getvalue()
 
 
-def sources(
-    df: pd.DataFrame | None = None, fit: LawFit | Mapping[Any, LawFit] | None = None
-) -> dict[str, Any]:
+def sources(df: pd.DataFrame | None = None, fit: LawFit | dict[Any, LawFit] | None = None) -> dict[str, Any]:
     """Where numbers come from, as JSON values: of the runs behind `df` (from `rlkit.read` or `rlkit.read_evals`, or a
     table of `rlkit.measures`) `runs_behind`, and for a law (or several by name) its estimates, what it was fitted to,
     its warnings and, where the rows are runs, what it predicted for the cells that were held out."""
     found: dict[str, Any] = {} if df is None else {"runs": runs_behind(df)}
     if fit is None:
         return found
-    fits = fit if isinstance(fit, Mapping) else {"": fit}
+    fits = fit if isinstance(fit, dict) else {"": fit}
     records = {str(name): json.loads(one.to_json()) for name, one in fits.items()}
     laws = {name: {k: record[k] for k in _OF_LAW if k in record} for name, record in records.items()}
     found["law"] = laws if len(laws) > 1 else next(iter(laws.values()))

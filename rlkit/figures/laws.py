@@ -79,10 +79,8 @@ def law(
     A law of one column has the prediction band, where a new run is expected; one of several columns a curve with its
     confidence band for each combination of the others; several groups a curve with its confidence band each.
 
-    Args:
-        points: rows with the law's columns and y; default those that were fitted.
-        by: of a law of one column, the column of points that is told apart by colour. ax: a panel for it to draw on.
-    """
+    `points` have the law's columns and y, by default those that were fitted; `by` is the column of them that is told
+    apart by colour, and `ax` a panel to draw on, of a law of one column."""
     if isinstance(fit, LawFit) and len(fit.law.columns) == 1:
         points = _marked(_fitted(fit) if points is None else points)
         by = by if by is not None or "model.path" not in points else "model.path"

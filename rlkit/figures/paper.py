@@ -167,8 +167,7 @@ def new_axes(venue: str, panels: int, aspect: float, ax: Axes | None = None) -> 
     """A figure, none of pyplot's, of the venue's exact width with one row of panels, or more where they would be too
     narrow; `aspect` is the height of a row over that width. `ax`: draw on this panel of another figure instead."""
     if ax is not None:
-        figure: Any = ax.figure
-        return figure, [ax]
+        return ax.figure, [ax]  # type: ignore[return-value]
     width = width_of(venue)
     columns = min(panels, max(1, int(width // 1.3)))
     rows = -(-panels // columns)

@@ -105,6 +105,8 @@ def metric_panels(
 def domain_curves(df: pd.DataFrame, by: str = "cell", venue: str = "neurips") -> Drawing:
     """pass@1 of each held-out domain and of each suite along training, a panel each."""
     rows = df[(df["metric"] == "eval/pass@1") & (df["data_source"] != "all")]
+    if rows["data_source"].nunique() < 2:
+        raise UserError("The study has one domain and no suite.")
     rows = rows.assign(metric=rows["data_source"], data_source="all")
     return metric_panels(rows, sorted(set(rows["metric"])), by=by, venue=venue, share="eval/pass@1")
 
@@ -152,7 +154,7 @@ def ranked(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
     words = ", ".join(f"{short(most)} for {Path(str(model)).name}" for model, most in budgets.items())
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(table))
-        _dots(ax, table, "pass@1", range(len(table)))
+        _dots(ax, table, "pass@1", range(len(table)), thin=False, hollow=False)
         paper.name_rows(ax, names)
         label_axes(ax, "pass@1", "")
     return Drawing(fig, table, sources(table), f"The budget is {words}.")
@@ -180,11 +182,10 @@ def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Dra
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.16 + 0.05 * len(table))
         if several:
-            colours = [style["color"] for style in _styles(table)]
-            over = table["low_seeds"], table["high_seeds"]
-            ax.hlines(range(len(table)), *over, color=colours, linewidth=0.8)
+            over = table.assign(low=table["low_seeds"], high=table["high_seeds"])
+            _dots(ax, over, "difference", range(len(table)), thin=True, hollow=False)
             ax.hlines([], 0, 0, color="0.4", linewidth=0.8, label="95 % over seeds and problems")
-        _dots(ax, table, "difference", range(len(table)))
+        _dots(ax, table, "difference", range(len(table)), thin=False, hollow=False)
         ax.hlines([], 0, 0, color="0.4", linewidth=3, alpha=0.5, label="95 % over problems")
         ax.axvline(0, color="0.4", linewidth=0.6)
         paper.name_rows(ax, list(table["cell"]))
@@ -193,20 +194,13 @@ def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Dra
     return Drawing(fig, table, behind, " ".join(filter(None, words)))
 
 
-def _styles(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The look of each row's cell."""
-    styles = looks(table, "cell")
-    return [styles[cell] for cell in table["cell"]]
-
-
-def _dots(
-    ax: Axes, table: pd.DataFrame, value: str, places: Iterable[float], hollow: bool = False, width: float = 3
-) -> None:
-    """A value with its interval (of a width in points) for each row of a table, at its place of the y axis."""
-    for place, style, (_, row) in zip(places, _styles(table), table.iterrows(), strict=True):
-        marks: Any = style | (HOLLOW if hollow else {"linestyle": "none"})
-        ax.hlines(place, row["low"], row["high"], color=style["color"], linewidth=width, alpha=0.5)
-        ax.plot(row[value], place, **marks)
+def _dots(ax: Axes, table: pd.DataFrame, value: str, at: Iterable[float], thin: bool, hollow: bool) -> None:
+    """A value with its interval for each row of a table, at its place of the y axis."""
+    styles, line = looks(table, "cell"), {"linewidth": 0.8} if thin else {"linewidth": 3, "alpha": 0.5}
+    for place, (_, row) in zip(at, table.iterrows(), strict=True):
+        style: dict[str, Any] = styles[row["cell"]] | (HOLLOW if hollow else {"linestyle": "none"})
+        ax.hlines(place, row["low"], row["high"], color=style["color"], **line)
+        ax.plot(row[value], place, **style)
 
 
 def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass@1") -> Drawing:
@@ -223,7 +217,7 @@ def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(names))
         ax.plot([part[value].to_list() for part in ends], places, color="0.75", linewidth=0.8, zorder=1)
         for rows, where, when, face in zip(ends, places, ("before", "after"), ("white", "0.4"), strict=True):
-            _dots(ax, rows, value, where, hollow=when == "before", width=1.5)
+            _dots(ax, rows, value, where, thin=True, hollow=when == "before")
             ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=f"{when} training")
         paper.name_rows(ax, names)
         label_axes(ax, value, "")

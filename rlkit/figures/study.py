@@ -85,7 +85,6 @@ class StudyData:
         no data for it, say why. A UserError for an unknown figure or venue."""
         from IPython.display import display
 
-        _check(venue, name)
         for file, drawing in draw(self, venue, [name]):
             if isinstance(drawing, UserError):
                 print(f"{name}: {drawing}")
@@ -107,11 +106,14 @@ class StudyData:
         return f"{why}: {', '.join(self.ungraded)}." if self.ungraded else ""
 
 
-def draw(
-    study: StudyData, venue: str, names: Sequence[str] = ()
-) -> Iterator[tuple[str, Drawing | UserError]]:
-    """Each figure, or each of these names, by its file's name, or why the study has none."""
-    for name in names or FIGURES:
+def draw(study: StudyData, venue: str, only: Sequence[str] = ()) -> Iterator[tuple[str, Drawing | UserError]]:
+    """Each figure, or each of these names, by its file's name, or why the study has none; a UserError for an unknown
+    venue or figure."""
+    width_of(venue)
+    for name in (name for name in only if name not in FIGURES):
+        near = did_you_mean(name, FIGURES)
+        raise UserError(f"There is no figure {name!r}.{near} Known: {', '.join(FIGURES)}.")
+    for name in only or FIGURES:
         try:
             made = FIGURES[name].draw(study, venue)
         except UserError as problem:
@@ -172,13 +174,9 @@ def render(
     law: str = "",
     only: Sequence[str] = (),
 ) -> tuple[list[Path], dict[str, str], list[str]]:
-    """Write every figure and table of a study, and figures.tex, which has each figure with its caption and label to
-    paste into a paper; equal results give equal bytes. A UserError where no run has been evaluated, or for an unknown
-    venue, law or figure.
-
-    Args:
-        out: default: the study's own figures/ folder. law: see `StudyData`.
-        only: names of `FIGURES`; these alone are written, without tables and figures.tex.
+    """Write every figure and table of a study to `out`, by default its own figures/ folder, and figures.tex, which has
+    each figure with its caption and label to paste into a paper; `only` these of `FIGURES` without the rest. Equal
+    results give equal bytes. A UserError where no run has been evaluated, or for an unknown venue, law or figure.
 
     Returns:
         The files; for each figure that was left out the reason; the cells that are in none, without a graded sample.
@@ -186,7 +184,7 @@ def render(
     study = StudyData(Path(folder), law)
     target = Path(out) if out else study.folder / "figures"
     files, missing, environments = list[Path](), dict[str, str](), list[str]()
-    _check(venue, *only)
+    width_of(venue)
     # A study without results, or a law by a wrong name, ends here.
     _ = (study.change, study.fit if law else None)
     for name, drawing in draw(study, venue, only):
@@ -201,14 +199,6 @@ def render(
         write_text(target / f"{name}.tex", text)
         files.append(target / f"{name}.tex")
     return files, missing, study.ungraded
-
-
-def _check(venue: str, *names: str) -> None:
-    """Refuse an unknown venue or figure."""
-    width_of(venue)
-    for name in (name for name in names if name not in FIGURES):
-        near = did_you_mean(name, FIGURES)
-        raise UserError(f"There is no figure {name!r}.{near} Known: {', '.join(FIGURES)}.")
 
 
 def _options(record: dict[str, Any]) -> dict[str, Any]:

@@ -84,11 +84,9 @@ def make_executor(
 ) -> "Executor":
     """The executor of a name: local, ray or slurm. A UserError for an unknown name or option, and without a cluster.
 
-    Args:
-        workers: runs at a time, of at most `runs`; 0 is what there is room for, one a core or GPU; auto is as many on
-            each GPU of this machine as its memory holds.
-        options: of ray: `RayOptions`; of slurm: long options of sbatch, e.g. {"partition": "gpu", "exclusive": True}.
-    """
+    `workers` is of runs at a time, at most `runs`; 0 is what there is room for, one a core or GPU; auto is as many on
+    each GPU of this machine as its memory holds. `options` of ray are `RayOptions`, of slurm long ones of sbatch, e.g.
+    {"partition": "gpu", "exclusive": True}."""
     clusters = {"ray": RayExecutor, "slurm": SlurmExecutor}
     if name in clusters and workers != "auto":
         return clusters[name](workers, runs, options or {})
@@ -231,9 +229,8 @@ class RayJob(Job):
 
     def interrupt(self, force: bool = False) -> None:
         with suppress(self._ray.exceptions.RayError):
-            self._ray.cancel(
-                self._reference, force=force
-            )  # KeyboardInterrupt in the task, which passes it on
+            # A KeyboardInterrupt in the task, which passes it on.
+            self._ray.cancel(self._reference, force=force)
 
     def kill(self) -> None:
         self.interrupt(force=True)

@@ -105,12 +105,9 @@ def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Ru
     if any(key not in given for key in axes):
         cell = {key: given.get(key, values[0]) for key, values in axes.items()}
         words = " ".join(shlex.quote(f"{key}={value}") for key, value in cell.items())
-        told = (
-            f"rlkit study {path} trains all its runs; for one, choose its cell, e.g. rlkit run {path} {words}"
-        )
-        raise UserError(
-            f"{path} is a study over {', '.join(axes)}: {told}, in Python by the overrides {cell}."
-        )
+        one = f"for one, choose its cell, e.g. rlkit run {path} {words}, in Python by the overrides {cell}"
+        told = f"rlkit study {path} trains all its runs; {one}"
+        raise UserError(f"{path} is a study over {', '.join(axes)}: {told}.")
     return config
 
 

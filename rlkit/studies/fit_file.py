@@ -39,7 +39,8 @@ def fit_file(
         raise UserError(f"Unknown option {key!r}.{did_you_mean(key, known)} Options: {', '.join(known)}.")
     table, form = load_table(data), resolve(law)
     if wide := [name for name in table.columns if name.endswith(f" - {y}") and y not in table.columns]:
-        table = _one_row_a_value(table, wide, y)
+        long = table.melt([name for name in table.columns if " - " not in name], wide, "run", y)
+        table = long.assign(run=long["run"].str.removesuffix(f" - {y}")).dropna(subset=y, ignore_index=True)
         if table["run"].nunique() > 1 and not {"group", "cluster"} & set(chosen):
             chosen["group"] = "run"
     used = dict.fromkeys((y, *(x.get(c, c) for c in form.columns)))
@@ -92,9 +93,3 @@ def _separated(path: Path) -> pd.DataFrame:
         return pd.read_csv(path, encoding="utf-8-sig")
     decimal = any(re.search(r"(^|;)\s*-?\d*,(\d{1,2}|\d{4,})\s*(;|$)", line) for line in lines[:50])
     return pd.read_csv(path, sep=";", decimal="," if decimal else ".", encoding="utf-8-sig")
-
-
-def _one_row_a_value(table: pd.DataFrame, wide: list[str], y: str) -> pd.DataFrame:
-    """A table with the `wide` columns "run - y", one a run, as rows with the columns run and y."""
-    long = table.melt([name for name in table.columns if " - " not in name], wide, "run", y)
-    return long.assign(run=long["run"].str.removesuffix(f" - {y}")).dropna(subset=y, ignore_index=True)

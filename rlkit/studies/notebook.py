@@ -1,12 +1,8 @@
-"""Strict execution of parameterized notebooks: papermill without its silent ways to go wrong.
+"""Strict execution of parameterized notebooks. papermill only warns of an unknown parameter, takes any type, and marks
+every cell completed when the kernel dies: here names and types are compared with the tagged cell at the start, and a
+notebook has succeeded only when a last cell, added for the purpose, has answered.
 
-papermill only warns of an unknown parameter, takes any type, and marks every cell completed when the kernel dies. Here
-names and types are compared with the tagged cell before anything starts, and a notebook has succeeded only when a last
-cell, added for the purpose, has answered.
-
-`python -m rlkit.studies.notebook SOURCE TARGET '{"name": value}'` does the same in a process of its own, which ends
-when its parent does.
-"""
+`python -m rlkit.studies.notebook SOURCE TARGET '{"name": value}'` does it in a process that ends with its parent."""
 
 import ast
 import json
@@ -97,10 +93,8 @@ def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str,
         try:  # papermill would write a tuple as text and refuse numpy and paths
             text = json.dumps(value, default=lambda v: v.tolist() if hasattr(v, "tolist") else os.fspath(v))
         except (TypeError, ValueError):
-            told = (
-                f"The parameter {name!r} is a {type(value).__name__}: give a number, text, list or mapping."
-            )
-            raise UserError(told) from None
+            told = "give a number, text, list or mapping"
+            raise UserError(f"The parameter {name!r} is a {type(value).__name__}: {told}.") from None
         plain[name], default = json.loads(text), defaults[name]
         kinds = {float: (float, int), tuple: (list,)}.get(type(default), (type(default),))
         if default is not None and default is not ... and type(plain[name]) not in kinds:

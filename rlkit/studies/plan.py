@@ -23,18 +23,14 @@ from rlkit.studies.notebook import check_parameters, parameters_of
 from rlkit.types import Task
 
 Cost = tuple[float, float]  # FLOPs and seconds, NaN where they are not known
+Makers = dict[tuple[type, str], Callable[[int], Task]]
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """One run of a study: its configuration, its cell, and where its results are.
-
-    Attributes:
-        overrides: how it differs from what all runs share.
-        name: the cell in words: the variant and the grid's values.
-        factors: of the variant and of each key of the grid, the value here and the one that others are compared with.
-        study: outputs/<study>.
-    """
+    """One run of a study (outputs/<study>): its configuration and how that differs from what all runs share
+    (`overrides`), its cell in words (`name`), and of its variant and of each key of the grid the value and the one that
+    others are compared with (`factors`)."""
 
     config: RunConfig
     overrides: Mapping[str, Any]
@@ -197,9 +193,7 @@ def make_plan(
     return plan
 
 
-def _with_tasks_made_once(
-    config: RunConfig, makers: dict[tuple[type, str], Callable[[int], Task]]
-) -> RunConfig:
+def _with_tasks_made_once(config: RunConfig, makers: Makers) -> RunConfig:
     """The configuration with sources that make each of their tasks once for all runs of a plan; `makers`, filled here,
     are what makes and keeps the tasks of each source's options."""
 

@@ -116,10 +116,8 @@ def run_plan(config: RunConfig, root: Path) -> str:
         about += f", about {duration(seconds)} here: {pace or cost.step:.2g} s per step{measured}"
     warm = to_make(config) if step < total else None
     if warm is not None and (made := estimate_warm_start(config)):
-        about += (
-            f"\nbefore that a warm start of {config.model.warm_start.steps} steps: {made[0]:.1e} FLOPs, about "
-            f"{duration(made[1])} here; it is kept in {warm.parent} for the runs that share it"
-        )
+        about += f"\nbefore that a warm start of {config.model.warm_start.steps} steps: {made[0]:.1e} FLOPs, "
+        about += f"about {duration(made[1])} here; it is kept in {warm.parent} for the runs that share it"
     standing = _continuation(step, total) if step < total else "all steps are done"
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
     head = f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}"

@@ -31,9 +31,8 @@ def differences(a: Path, b: Path) -> list[str]:
             found.append(f"metrics.jsonl, step {step}: {', '.join(sorted(names)[:5])}")
     if not pd.read_parquet(a / "evals.parquet").equals(pd.read_parquet(b / "evals.parquet")):
         found.append("evals.parquet: the samples differ")
-    last, same = (
-        checkpoint.folder_of(p, checkpoint_steps(p)[-1]) for p in (a / "checkpoints", b / "checkpoints")
-    )
+    kept = (a / "checkpoints", b / "checkpoints")
+    last, same = (checkpoint.folder_of(folder, checkpoint_steps(folder)[-1]) for folder in kept)
     for path in sorted(p.relative_to(last) for p in (last / "model").rglob("*") if p.is_file()):
         if not (same / path).is_file() or (last / path).read_bytes() != (same / path).read_bytes():
             found.append(f"{last.name}/{path}: the bytes differ")
