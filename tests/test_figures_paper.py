@@ -263,7 +263,7 @@ def test_before_and_after_are_grey_in_the_legend_and_beside_each_other(study):
     legend = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     assert {line.get_color() for line in legend.values()} == {"0.4"}
     assert [line.get_markerfacecolor() for line in legend.values()] == ["white", "0.4"]
-    places = sorted(round(float(bar.get_segments()[0][0][1]), 2) for bar in ax.collections)
+    places = sorted(round(float(np.asarray(bar.get_paths()[0].vertices)[0, 1]), 2) for bar in ax.collections)
     assert places[:4] == [-0.14, 0.14, 0.86, 1.14]
 
 

@@ -3,7 +3,7 @@
 Add yours there. A function raises a UserError where the study has no data for its figure."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -37,10 +37,8 @@ def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
     curves = curves[curves["step"] > 0].merge(facts, on="run").assign(error=lambda t: 1 - t[PASSED])
     if curves["step"].nunique() < FOR_LAW:
         raise UserError(f"The study was evaluated at fewer than {FOR_LAW} steps after the start.")
-    found = fit(
-        curves, "tan", x={"N": SIZE, "X": "step"}, y="error", loss="ls", cluster="run", bootstrap=200,
-        holdout={"held_out": [True]},
-    )  # fmt: skip
+    x = {"N": SIZE, "X": "step"}
+    found = fit(curves, "tan", x=x, y="error", loss="ls", cluster="run", bootstrap=200)
     return laws.law(found, curves, venue=venue)
 
 
@@ -81,7 +79,7 @@ def along(
         raise UserError(f"This needs {told}: set a lower trainer.test_freq.")
     made, parts = {}, dict(list(curves.groupby("cell")))
     for cell in (cell for cell in in_order(seen, "cell")["cell"] if cell in parts):
-        together = {"cluster": "run"} if parts[cell]["run"].nunique() > 1 else {"block": "step"}
+        together: Any = {"cluster": "run"} if parts[cell]["run"].nunique() > 1 else {"block": "step"}
         made[cell] = fit(parts[cell], law, x=compute, y=PASSED, bootstrap=500, **together)
     return made, remember(curves, seen, "cell")
 
@@ -99,7 +97,7 @@ def foretold(found: dict[str, LawFit], curves: pd.DataFrame) -> pd.DataFrame:
 def main(study: "StudyData", venue: str) -> Drawing:
     """What the study found, at text width."""
     width, found = WIDTHS.get(f"{venue}-text", WIDTHS[venue]), dict[str, Drawing]()
-    small = {"axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7}
+    small: Any = {"axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7}
     small |= {"lines.markersize": 3, "lines.linewidth": 1}
     with styled(), matplotlib.rc_context(small):
         fig = Figure(figsize=(width, 0.62 * width), label=LETTERED)

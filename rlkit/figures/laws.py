@@ -118,12 +118,13 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str)
         own = _marked(points.get(group, _fitted(fit))).assign(group=group)
         along, grid = curves(fit, points.get(group))
         band = grid.join(fit.predict(grid, band="confidence"))
-        y, others = fit.table.names["y"], [c for c in grid if c != along]
+        y, others = fit.table.names["y"], [str(c) for c in grid if c != along]
         if y in paper.SHARES:
             band[["low", "high"]] = band[["low", "high"]].clip(0, 1)
         for key, part in band.groupby(others) if others else [((), band)]:
-            same: Any = np.isclose(own[others].to_numpy(float), np.asarray(key, float)).all(axis=1)
-            lines[", ".join(map(short, key)) or str(group)] = part, own[same]
+            values = np.asarray(key, float)
+            same: Any = np.isclose(own[others].to_numpy(float), values).all(axis=1)
+            lines[", ".join(map(short, values)) or str(group)] = part, own[same]
         tables += [own.assign(part="point"), band.assign(part="law", group=group)]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)

@@ -204,7 +204,7 @@ def _log_ticks(axis: Axis, room: int) -> None:
     if getattr(axis.get_transform(), "base", 0) != 10:
         return
     low, high = sorted(axis.get_view_interval())
-    locators = [ticker.LogLocator(10, subs, numticks=room) for subs in ((1,), (1, 3), (1, 2, 5))]
+    locators: list[Any] = [ticker.LogLocator(10, subs, numticks=room) for subs in ((1,), (1, 3), (1, 2, 5))]
     locators.append(ticker.MaxNLocator(room, steps=[1, 2, 5, 10]))
     choices = [[t for t in locator.tick_values(low, high) if low <= t <= high] for locator in locators]
     fallback = choices[0] if len(choices[0]) > 1 else choices[-1]

@@ -196,7 +196,8 @@ def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Dra
 
 def _dots(ax: Axes, table: pd.DataFrame, value: str, at: Iterable[float], thin: bool, hollow: bool) -> None:
     """A value with its interval for each row of a table, at its place of the y axis."""
-    styles, line = looks(table, "cell"), {"linewidth": 0.8} if thin else {"linewidth": 3, "alpha": 0.5}
+    styles = looks(table, "cell")
+    line: dict[str, Any] = {"linewidth": 0.8} if thin else {"linewidth": 3, "alpha": 0.5}
     for place, (_, row) in zip(at, table.iterrows(), strict=True):
         style: dict[str, Any] = styles[row["cell"]] | (HOLLOW if hollow else {"linestyle": "none"})
         ax.hlines(place, row["low"], row["high"], color=style["color"], **line)

@@ -107,8 +107,7 @@ class StudyData:
 
 
 def draw(study: StudyData, venue: str, only: Sequence[str] = ()) -> Iterator[tuple[str, Drawing | UserError]]:
-    """Each figure, or each of these names, by its file's name, or why the study has none; a UserError for an unknown
-    venue or figure."""
+    """Each figure, or `only` these, by its file's name, or why the study has none; a UserError for unknown ones."""
     width_of(venue)
     for name in (name for name in only if name not in FIGURES):
         near = did_you_mean(name, FIGURES)

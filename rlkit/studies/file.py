@@ -92,9 +92,8 @@ def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
 
 def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """The RunConfig of one run: of a run's file, or of the cell of a study's file that overrides choose by the
-    keys of its grid and, where it has variants, by `variant`. A variant that changes nothing need not be named.
-
-    A UserError as of `rlkit.load`, and where a part of the cell is not chosen: such a run would stand in the study's
+    keys of its grid and, where it has variants, by `variant`. A variant that changes nothing need not be named. A
+    UserError as of `rlkit.load`, and where a part of the cell is not chosen: such a run would stand in the study's
     folder and be none of its runs. Overrides that name the study, as those of its own runs do, need no more."""
     config, content, given = load(path, overrides), read_yaml(path), overrides or {}
     if "run" not in content or "study" in given:

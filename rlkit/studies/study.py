@@ -91,8 +91,7 @@ def study(
 
 
 def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
-    """Execute the training notebook of every unfinished run; returns the last lines of those that failed. Raises
-    KeyboardInterrupt after running runs have ended (at a checkpoint, or at once if repeated)."""
+    """Train every unfinished run; the last lines of those that failed. Raises KeyboardInterrupt once runs have ended."""
     waiting, running = list(plan.to_do), dict[PlannedRun, Job]()
     failed, losses = dict[str, str](), Counter[tuple[str, int | None]]()
     with report.Board(plan) as board:
