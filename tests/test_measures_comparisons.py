@@ -13,7 +13,7 @@ from metric_rows import STEPS, metrics
 from study_folder import write_study
 
 from rlkit.errors import UserError
-from rlkit.figures import contrasts
+from rlkit.figures import runs
 from rlkit.figures.study import StudyData, tables
 from rlkit.measures import comparisons, summary
 
@@ -71,7 +71,7 @@ def test_equal_compute_has_a_budget_for_each_model_and_says_the_step():
     assert table["budget"].tolist() == [30e4, 30e4, 30e5, 30e5]  # all of GRPO's, of each model its own
     assert table["step"].tolist() == ["30", "10", "30", "10"] and set(table["steps"]) == {30}
     assert table["pass@1"].tolist() == [1.0, 0.0, 1.0, 0.0]
-    drawing = contrasts.ranked(table)
+    drawing = runs.ranked(table)
     labels = [text.get_text() for text in drawing.figure.axes[0].get_yticklabels()]
     assert labels[:2] == ["GRPO, small: step 30 of 30", "PPO, small: step 10 of 30"]
     assert drawing.caption == "The budget is 300k for small, 3M for large."
@@ -123,10 +123,10 @@ def test_differences_pair_the_problems_and_resample_seeds_where_there_are_some()
 def test_one_seed_has_no_interval_over_seeds_and_the_figure_says_so():
     table = comparisons.differences(answers_of_variants(seeds=1))
     assert table[["low_seeds", "high_seeds"]].isna().all(axis=None) and table["low"].notna().all()
-    drawing = contrasts.differences(table)[""]
+    drawing = runs.differences(table)[""]
     assert "The baseline is GRPO." in drawing.caption and "One seed says nothing" in drawing.caption
     assert drawing.figure.axes[0].get_legend_handles_labels()[1] == ["95 % over problems"]
-    several = contrasts.differences(comparisons.differences(answers_of_variants(seeds=2)))[""]
+    several = runs.differences(comparisons.differences(answers_of_variants(seeds=2)))[""]
     words = "The baseline is GRPO. Seeds a cell: 2 to 3. Intervals over seeds and problems"
     assert several.caption.startswith(words)
     assert "with 2 seeds hold the truth in some 85 % of studies" in several.caption
@@ -179,7 +179,7 @@ def test_every_factor_of_a_grid_is_compared_with_its_baseline_all_else_equal():
     assert found["factor"].tolist() == ["actor.optim.lr"] * 2 + ["actor.clip_ratio_high"] * 2
     assert set(found["baseline"]) == {"optim.lr = 0.001", "clip_ratio_high = 0.4"}
     assert found["difference"].tolist() == pytest.approx([0.3, 0.3, -0.1, -0.1], abs=0.12)
-    assert set(contrasts.differences(found)) == {"optim.lr", "clip_ratio_high"}
+    assert set(runs.differences(found)) == {"optim.lr", "clip_ratio_high"}
 
 
 def test_pass_at_k_crosses_where_a_gain_is_lost():

@@ -121,7 +121,8 @@ def table(frame: pd.DataFrame, *columns: str) -> Styler:
     shown, numbers = _in_words(frame, intervals, columns)
     style = shown.style.hide(axis="index").format(escape="html", na_rep="–")
     style.set_properties(**{"text-align": "left", "white-space": "pre-wrap"})
-    return style.set_properties(numbers, **{"text-align": "right"})
+    right: Any = {"text-align": "right"}
+    return style.set_properties(subset=numbers, **right)
 
 
 def latex_table(

@@ -91,7 +91,7 @@ def study(
 
 
 def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
-    """Train every unfinished run; the last lines of those that failed. Raises KeyboardInterrupt once runs have ended."""
+    """Train every unfinished run; the last lines of those that failed. KeyboardInterrupt comes when runs have ended."""
     waiting, running = list(plan.to_do), dict[PlannedRun, Job]()
     failed, losses = dict[str, str](), Counter[tuple[str, int | None]]()
     with report.Board(plan) as board:
