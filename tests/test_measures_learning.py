@@ -91,11 +91,14 @@ def test_figures_keep_what_they_draw_and_the_looks_of_their_runs():
     need = learning.needed(df, "tokens/response", [0.15, 0.3])
     drawing = runs.against(need, "level", "tokens/response", by="cell")
     assert len(drawing.table) == 4 and {r["run"] for r in drawing.sources["runs"]} == {"small-0", "large-0"}
-    curves = runs.domain_curves(df)
-    (ax,) = curves.figure.axes
-    assert ax.get_title() == "math: arithmetic" and len(curves.table) == 8
+    other = df.assign(data_source=df["data_source"].replace("math__arithmetic", "logic__doors"))
+    curves = runs.domain_curves(pd.concat([df, other]))
+    ax = curves.figure.axes[1]
+    assert ax.get_title() == "math: arithmetic" and len(curves.table) == 2 * 8
     drawn = drawing.figure.axes[0].containers
     thick = {line.get_label(): line.get_color() for line in ax.lines if not line.get_label().startswith("_")}
     assert {c.get_label(): c.lines[0].get_color() for c in drawn} == thick
+    with pytest.raises(UserError, match="one domain and no suite"):
+        runs.domain_curves(df)
     with pytest.raises(UserError, match="nothing to draw"):
         runs.against(need.assign(**{"tokens/response": np.nan}), "level", "tokens/response", by="cell")
