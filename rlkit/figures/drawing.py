@@ -120,9 +120,9 @@ def table(frame: pd.DataFrame, *columns: str) -> Styler:
         columns += (name,) if columns and name not in columns else ()
     shown, numbers = _in_words(frame, intervals, columns)
     style = shown.style.hide(axis="index").format(escape="html", na_rep="–")
-    style.set_properties(**{"text-align": "left", "white-space": "pre-wrap"})
+    left: Any = {"text-align": "left", "white-space": "pre-wrap"}
     right: Any = {"text-align": "right"}
-    return style.set_properties(subset=numbers, **right)
+    return style.set_properties(**left).set_properties(subset=numbers, **right)
 
 
 def latex_table(
