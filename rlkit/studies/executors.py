@@ -115,9 +115,9 @@ class Card:
 
 
 class LocalExecutor:
-    """Processes of this machine: one a core or GPU, or, with `workers` auto, as many on each GPU as memory holds:
-    there a run is told its share, and torch refuses it more: an update that is too large goes
-    on in halves instead of ending a neighbour. `cards` are the GPUs, by default those that this process may use."""
+    """Processes of this machine: one a core or GPU, or, with `workers` auto, as many on each GPU as memory holds; a run
+    is then told its share, and torch refuses it more: an update that is too large goes on in halves instead of ending a
+    neighbour. `cards` are the GPUs, by default those that this process may use."""
 
     def __init__(self, workers: int | Literal["auto"], runs: int, cards: Sequence[Card] = ()) -> None:
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(hardware()["gpus"])))))
