@@ -145,8 +145,7 @@ class AgenticTrainer:
     def prepare_training_data(self, trajectories: Sequence[Trajectory]) -> list[Example]:
         """Episodes as ids with a weight on every action token; the mean weight of an action token is 1.
 
-        Raises:
-            UserError: no episode, none that fits, or only returns of zero.
+        Raises UserError: no episode, none that fits, or only returns of zero.
         """
         if not trajectories or not any(len(t) for t in trajectories):
             raise UserError("There are no trajectories to train on: collect some with run_episodes.")

@@ -38,10 +38,8 @@ class ChatTokens:
         return np.asarray(encode_chats(self.tokenizer, [messages])[0], np.int64)
 
     def follow(self, observation: str, after: int) -> np.ndarray:
-        """(n,) int64: what comes between the last sampled token `after` and the next answer.
-
-        It begins with the template's end of turn, unless the policy ended its turn itself.
-        """
+        """(n,) int64: what comes between the last sampled token `after` and the next answer. It begins with the
+        template's end of turn, unless the policy ended its turn itself."""
         ids = self._follow(observation)
         return ids[1:] if after in self.stop_ids else ids
 
@@ -149,9 +147,8 @@ def environment_task(environment: BaseEnvironment, problem: str | Mapping[str, A
 
 @sources.register("environment")
 class EnvironmentTasks(Source):
-    """The generated problems of one environment's train split: the policy acts in it until it is done. Problems of the
-    test split (`environment.problems("test", …)`) never occur, so they measure what a run has learnt.
-    """
+    """The generated problems of one environment's train split: the policy acts in it until it is done. Problems of
+    the test split (`environment.problems("test", …)`) never occur, so they measure what a run has learnt."""
 
     kind: Literal["environment"] = "environment"
     environment: environments.field()  # pyright: ignore[reportInvalidTypeForm]

@@ -29,10 +29,8 @@ class WholeAnswers(BaseEnvironment):
 
 @environments.register("textarena")
 class FromTextArena(WholeAnswers):
-    """A game of TextArena for one player. A whole answer of the model is its move, and the game's own text its prompt.
-
-    A problem is a seed. The reward of a game comes with its last step.
-    """
+    """A game of TextArena for one player. A whole answer of the model is its move, and the game's own text its
+    prompt. A problem is a seed. The reward of a game comes with its last step."""
 
     actions: ClassVar[dict[str, str]] = {"play": "its value is the move as the game asks for it"}
 

@@ -19,10 +19,8 @@ from rlkit.types import Message
 
 @environments.register("verifiers")
 class FromVerifiers(WholeAnswers):
-    """An environment of verifiers that needs no tool calls. A whole answer of the model is its action.
-
-    A problem is a row of its training data. The rubric's reward comes with the last step.
-    """
+    """An environment of verifiers that needs no tool calls. A whole answer of the model is its action. A problem is a
+    row of its training data. The rubric's reward comes with the last step."""
 
     actions: ClassVar[dict[str, str]] = {"answer": "its value is the answer as the task asks for it"}
     multiline: ClassVar[bool] = True

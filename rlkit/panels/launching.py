@@ -46,8 +46,7 @@ def launch(
         overrides: dotted keys to values.
         root: folder of all studies.
 
-    Raises:
-        UserError: the configuration is wrong, a study's cell is not chosen, or the run's folder cannot be written.
+    Raises UserError: the configuration is wrong, a study's cell is not chosen, or the run's folder cannot be written.
     """
     if isinstance(source, RunConfig):
         config = validate(RunConfig, override(source.model_dump(mode="json"), overrides or {}))

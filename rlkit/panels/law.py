@@ -26,8 +26,7 @@ def law_explorer(source: "LawFit | str | Path", points: "pd.DataFrame | None" = 
         source: a fit from `rlkit.fit`, or outputs/<study>, whose analysis fitted a law.
         points: rows to draw, held-out ones among them; default: those of the study, or those fitted.
 
-    Raises:
-        UserError: the study has no law.
+    Raises UserError: the study has no law.
     """
     if not isinstance(source, str | Path):
         return Explorer(source, points)

@@ -33,8 +33,7 @@ def read_samples(path: str | Path) -> "pd.DataFrame":
         task_id, data_source, prompt, ground_truth, response, value, outcome (correct, wrong, not graded), error,
         finish_reason. Prompt and truth are missing where a run's data files are no longer there.
 
-    Raises:
-        UserError: there are no runs, or none has logged a sample.
+    Raises UserError: there are no runs, or none has logged a sample.
     """
     import pandas as pd
 

@@ -167,11 +167,8 @@ class _VerlRun:
         return files
 
     def _attempt(self, files: Files, results: Results, done: int, interrupt: Interrupt) -> bool:
-        """Run verl to its end; False when the user ended it.
-
-        verl evaluates before it trains where that evaluation is not in the store yet: at step 0, and where an earlier
-        attempt died between a checkpoint and its evaluation.
-        """
+        """Run verl to its end; False when the user ended it. verl evaluates before it trains where that evaluation is
+        not in the store yet: at step 0, and where an earlier attempt died between a checkpoint and its evaluation."""
         every, log = self.config.trainer.test_freq, files.attempt / "log.txt"
         due = done in (0, self.total) or (every > 0 and done % every == 0)
         wanted = due and str(done) not in self.store.info.get("evaluations", {})

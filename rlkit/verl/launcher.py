@@ -100,8 +100,7 @@ def run(
         mark: names the run; processes that carry it from an earlier attempt are ended first.
         look: called every second; its value changes as long as there is progress. It may raise.
 
-    Raises:
-        RunStopped: it failed, or made no progress for `stall_timeout` seconds: one sentence with the log's path.
+    Raises RunStopped: it failed, or made no progress for `stall_timeout` seconds: one sentence with the log's path.
     """
     Family(mark).end()
     log.parent.mkdir(parents=True, exist_ok=True)

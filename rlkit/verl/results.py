@@ -34,9 +34,8 @@ ANSWER = ("correct", "value", "error", "tokens", "finish_reason", "response")
 
 
 class Results:
-    """Reads one attempt's files and writes the run store. `poll` is called again and again while verl runs.
-
-    `shape` is of the model that trains, for the ledger; `held_out` are the tasks of an evaluation."""
+    """Reads one attempt's files and writes the run store. `poll` is called again and again while verl runs. `shape`
+    is of the model that trains, for the ledger; `held_out` are the tasks of an evaluation."""
 
     def __init__(
         self, config: RunConfig, store: RunStore, files: Files, shape: Shape, held_out: Sequence[Task]
