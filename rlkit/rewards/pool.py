@@ -33,13 +33,15 @@ class Outcomes:
     def __init__(self, changed: threading.Condition) -> None:
         self.found, self._changed = list[Outcome | None](), changed
 
+    def __getitem__(self, index: int) -> Outcome:
+        if (outcome := self.found[index]) is None:
+            with self._changed:
+                while (outcome := self.found[index]) is None:
+                    self._changed.wait()
+        return outcome
+
     def __iter__(self) -> Iterator[Outcome]:
-        for index, outcome in enumerate(self.found):
-            if outcome is None:
-                with self._changed:
-                    while (outcome := self.found[index]) is None:
-                        self._changed.wait()
-            yield outcome
+        return map(self.__getitem__, range(len(self.found)))
 
 
 class _Job(NamedTuple):
