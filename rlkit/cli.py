@@ -56,7 +56,7 @@ def run(
     if dry_run:
         return _plan_run(config, root)
     from rlkit.backends import train
-    from rlkit.studies.report import run_end
+    from rlkit.studies.terminal import run_end
 
     result = train(config, root=root)
     typer.echo(run_end(result.status, result.folder, result.summary))
@@ -68,7 +68,7 @@ def _plan_run(config: RunConfig, root: Path) -> None:
     """Say what a run would do and whether it fits; of a run on verl its command, and write its configuration."""
     typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
     from rlkit.sizing.doctor import fit
-    from rlkit.studies.report import run_plan
+    from rlkit.studies.terminal import run_plan
     from rlkit.training.checks import preflight
 
     if config.trainer.backend == "local":
@@ -120,12 +120,12 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Go on until every run has ended.")] = False,
 ) -> None:
     """Show the runs of a study: how far each is, how well it does, and whether it still lives."""
-    from rlkit.studies import report
+    from rlkit.studies import terminal
 
     if watch:
-        report.watch_status(path)
+        terminal.watch_status(path)
     else:
-        _print(report.status_table(path))
+        _print(terminal.status_table(path))
 
 
 @app.command(rich_help_panel="Runs and studies")

@@ -18,7 +18,7 @@ from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.studies.file import load_one
 from rlkit.studies.plan import make_plan
-from rlkit.studies.report import run_end
+from rlkit.studies.terminal import run_end
 
 
 def rlkit_command(*arguments: object) -> CompletedProcess[str]:

@@ -10,7 +10,7 @@ from rlkit.config import RunConfig
 from rlkit.data import held_out
 from rlkit.domains import sources
 from rlkit.errors import UserError
-from rlkit.evaluation.heldout import summarise
+from rlkit.evaluation.samples import summarise
 from rlkit.measures import summary
 from rlkit.models import loading
 from rlkit.models.loading import Policy, load_policy

@@ -13,9 +13,9 @@ import rlkit
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.panels.ablation import Ablation, comparison, samples_of
+from rlkit.panels.controls import KEYS, Panel, controls
 from rlkit.panels.law import Explorer
 from rlkit.panels.samples import Browser, page, read_samples
-from rlkit.panels.view import KEYS, Panel, controls
 from rlkit.results import store
 
 ROOT = Path(__file__).parent.parent

@@ -21,7 +21,7 @@ from rlkit.panels.watching import RunView
 from rlkit.results.progress import process_of, run_state
 from rlkit.results.store import RunStore, announce, read_json, read_jsonl
 from rlkit.studies.notebook import execute
-from rlkit.studies.report import status_table
+from rlkit.studies.terminal import status_table
 
 ROOT = Path(__file__).parent.parent
 SMALL = {

@@ -23,8 +23,8 @@ HEAVY = (
 
 
 LIGHT = (
-    "config", "results.store", "results.read", "studies.study", "studies.notebook", "studies.report", "figures", "cli",
-    "domains", "laws", "sizing.doctor",
+    "config", "results.store", "results.read", "studies.study", "studies.notebook", "studies.terminal", "figures",
+    "cli", "domains", "laws", "sizing.doctor",
 )  # fmt: skip
 HELP = """
 from typer.testing import CliRunner

@@ -14,7 +14,7 @@ from rlkit.figures.study import StudyData, draw
 from rlkit.results.labels import labels
 from rlkit.results.read import flatten
 from rlkit.results.store import RunStore
-from rlkit.studies.report import status_table
+from rlkit.studies.terminal import status_table
 
 
 def named(*runs) -> list[str]:

@@ -19,11 +19,11 @@ import pytest
 from sandbox_here import needs_packages
 
 import rlkit
-from rlkit.config import RewardConfig
+from rlkit.config import OverlongBuffer, RewardConfig
 from rlkit.domains.grading import Grading
 from rlkit.errors import UserError
 from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
-from rlkit.rewards.grading import grade
+from rlkit.rewards.grading import grade, with_overlong_penalty
 from rlkit.sandbox import programs
 from rlkit.types import Reward, Task
 
@@ -540,3 +540,13 @@ def test_verls_scorers_run_in_the_sandbox():
     assert [r.value for r in found] == [1.0, 0.0, None] and "not implemented" in found[2].error
     assert scorer_of(RewardConfig(scorer="verl"))["scorer"] == "verl.utils.reward_score:default_compute_score"
     assert "can forge" in isolation(RewardConfig(scorer="verl")) and isolation(RewardConfig()) is None
+
+
+def test_an_answer_loses_reward_for_the_tokens_that_it_goes_into_the_buffer():
+    buffer = OverlongBuffer(enable=True, len=4, penalty_factor=0.5)
+    lost = [1 - (with_overlong_penalty(Reward.of(True), n, 10, buffer).value or 0) for n in (3, 6, 7, 10)]
+    assert lost == pytest.approx([0, 0, 0.125, 0.5])
+    failed = Reward.failed("the worker was killed")
+    assert with_overlong_penalty(Reward.of(True), 10, 10, buffer).correct
+    assert with_overlong_penalty(failed, 10, 10, buffer) is failed
+    assert with_overlong_penalty(Reward.of(True), 10, 10, OverlongBuffer()).value == 1

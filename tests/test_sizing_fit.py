@@ -18,7 +18,7 @@ from rlkit.sizing.doctor import fit
 from rlkit.sizing.estimate import estimate, expected_lengths
 from rlkit.sizing.memory import total
 from rlkit.studies.file import load_one
-from rlkit.studies.report import duration, run_plan
+from rlkit.studies.terminal import duration, run_plan
 
 
 def has_gpu(monkeypatch, line: str = "NVIDIA H200, 143771 MiB"):

@@ -21,8 +21,8 @@ import rlkit
 from rlkit.errors import UserError
 from rlkit.studies.executors import Job
 from rlkit.studies.plan import make_plan
-from rlkit.studies.report import left_words
 from rlkit.studies.study import StudyFailed, end, study
+from rlkit.studies.terminal import left_words
 
 TRAIN = """
 import os, time

@@ -16,7 +16,7 @@ from rlkit.errors import UserError
 from rlkit.studies import study as studies
 from rlkit.studies.executors import LocalExecutor, make_executor
 from rlkit.studies.plan import make_plan
-from rlkit.studies.report import Board
+from rlkit.studies.terminal import Board
 
 STUDY = """
 study: spread

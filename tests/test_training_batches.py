@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlkit.config import OverlongBuffer
 from rlkit.errors import RunStopped
-from rlkit.training.batches import collate, comparable, rollout_summary, shortened, unequal
+from rlkit.training.batches import collate, comparable, rollout_summary, unequal
 from rlkit.types import Reward, Rollout, Task
 
 FAILED = Reward.failed("the worker was killed")
@@ -88,14 +87,6 @@ def test_groups_that_differ_are_told_by_answers_or_by_rewards():
     rollouts = [rollout(r) for r in rewards]
     assert unequal(rollouts, 2, "acc") == [False, False, True]
     assert unequal(rollouts, 2, "score") == [True, False, True]
-
-
-def test_an_answer_loses_reward_for_the_tokens_that_it_goes_into_the_buffer():
-    buffer = OverlongBuffer(enable=True, len=4, penalty_factor=0.5)
-    lost = [1 - (shortened(Reward.of(True), n, 10, buffer).value or 0) for n in (3, 6, 7, 10)]
-    assert lost == pytest.approx([0, 0, 0.125, 0.5])
-    assert shortened(Reward.of(True), 10, 10, buffer).correct and shortened(FAILED, 10, 10, buffer) is FAILED
-    assert shortened(Reward.of(True), 10, 10, OverlongBuffer()).value == 1
 
 
 def test_a_batch_shares_prompts_within_groups_and_pads_on_the_right():

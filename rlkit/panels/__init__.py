@@ -3,8 +3,8 @@
 Each leaves a picture or a table in the notebook, for readers without JavaScript.
 """
 
+from rlkit.panels.controls import panel
 from rlkit.panels.law import law_explorer
 from rlkit.panels.samples import sample_browser
-from rlkit.panels.view import panel
 
 __all__ = ["law_explorer", "panel", "sample_browser"]

@@ -20,7 +20,7 @@ from rlkit.results.progress import config_of, run_state
 from rlkit.results.provenance import usable_cores
 from rlkit.results.read import flatten, read, read_evals
 from rlkit.studies.plan import make_plan
-from rlkit.studies.report import duration
+from rlkit.studies.terminal import duration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,7 +26,7 @@ from rlkit.params import override, validate
 from rlkit.results import store
 from rlkit.results.progress import LOG, START, RunState, is_alive, last_lines, process_of, run_state
 from rlkit.studies.file import load_one
-from rlkit.studies.report import watch_status
+from rlkit.studies.terminal import watch_status
 
 _LOOK = 0.3  # seconds between two looks at a run that is waited for
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.panels.view import slider
+from rlkit.panels.controls import slider
 from rlkit.panels.watching import button, show
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlkit.errors import UserError
 from rlkit.results.progress import RunState
 from rlkit.results.store import read_jsonl
-from rlkit.studies.report import duration
+from rlkit.studies.terminal import duration
 
 if TYPE_CHECKING:
     from rlkit.panels.launching import Launched

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlkit.config import RewardConfig
+from rlkit.config import OverlongBuffer, RewardConfig
 from rlkit.domains import resolve
 from rlkit.domains.grading import Grading, decode, score_in_sandbox
 from rlkit.errors import Ungradable, UserError, WrongAnswer
@@ -99,6 +99,15 @@ def _has_format(response: str, form: str) -> bool:
     if not closed or f"<{form}>" in rest or f"</{form}>" in before or f"</{form}>" in after:
         return False  # not one pair
     return not after.strip() if form == "answer" else not before.strip() and bool(after.strip())
+
+
+def with_overlong_penalty(reward: Reward, length: int, limit: int, buffer: OverlongBuffer) -> Reward:
+    """The reward of an answer of `length` tokens less what it loses for going into the last tokens before `limit`."""
+    into = length - (limit - buffer.len)
+    if not buffer.enable or reward.value is None or into <= 0:
+        return reward
+    penalty = into / buffer.len * buffer.penalty_factor
+    return replace(reward, value=reward.value - penalty, parts={**reward.parts, "overlong_penalty": penalty})
 
 
 def grading_metrics(rewards: Sequence[Reward | None]) -> dict[str, float]:

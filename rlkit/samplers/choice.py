@@ -1,4 +1,4 @@
-"""Which sampler a run takes, and what a vLLM engine holds."""
+"""Which sampler a run takes, how many sequences it decodes together, and what a vLLM engine holds."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING

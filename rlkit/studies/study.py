@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from filelock import FileLock, Timeout
 
 from rlkit.results.progress import run_state
-from rlkit.studies import report
+from rlkit.studies import terminal
 from rlkit.studies.executors import Executor, Job, LocalExecutor, make_executor
 from rlkit.studies.notebook import parameters_of
 from rlkit.studies.plan import Plan, PlannedRun, make_plan
@@ -78,7 +78,7 @@ def study(
     plan = make_plan(path, overrides, root)
     chosen = make_executor(executor, workers, len(plan.runs), options)
     plan = plan.with_threads(chosen.threads)
-    report.show_plan(plan, chosen.workers)
+    terminal.show_plan(plan, chosen.workers)
     runs, failed = [run.id for run in plan.runs], dict[str, str]()
     if not dry_run:
         plan.record()
@@ -86,7 +86,7 @@ def study(
             failed = train_all(plan, chosen)
             if analyse and not failed:
                 failed = analyse_all(plan)
-        report.show_end(plan, failed, reading=analyse)
+        terminal.show_end(plan, failed, reading=analyse)
     return StudyResult(plan.folder, runs, failed)
 
 
@@ -94,7 +94,7 @@ def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
     """Train every unfinished run; the last lines of those that failed. KeyboardInterrupt comes when runs have ended."""
     waiting, running = list(plan.to_do), dict[PlannedRun, Job]()
     failed, losses = dict[str, str](), Counter[tuple[str, int | None]]()
-    with report.Board(plan) as board:
+    with terminal.Board(plan) as board:
         try:
             while waiting or running:
                 for run in list(waiting):
@@ -145,7 +145,7 @@ def _execution(source: str, target: Path, parameters: Mapping[str, Any]) -> list
 def end(running: Mapping[PlannedRun, Job]) -> None:
     """End runs at their next checkpoint; at once on a second Ctrl-C."""
     words = f"Ending {len(running)} runs at their next checkpoint; Ctrl-C again ends them at once."
-    report.say(f"{words} The same command goes on from there.")
+    terminal.say(f"{words} The same command goes on from there.")
     try:
         for job in running.values():
             job.interrupt()
@@ -166,7 +166,7 @@ def analyse_all(plan: Plan) -> dict[str, str]:
     """Execute the analysis notebook here; returns its last lines where it failed."""
     source = plan.config.analysis.notebook
     target = plan.folder / "notebooks" / Path(source).name
-    report.say(f"Analysing all runs: {source}")
+    terminal.say(f"Analysing all runs: {source}")
     job = Job(_execution(source, target, plan.analysis), target.with_suffix(".log"), {})
     try:
         job.wait()

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlkit.config import OverlongBuffer, RunConfig
+from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
 from rlkit.rewards import grading_metrics
 from rlkit.seeds import derive
 from rlkit.training.algorithms import WHITENING
 from rlkit.training.forward import text_batch
-from rlkit.types import Batch, Reward, Rollout
+from rlkit.types import Batch, Rollout
 
 if TYPE_CHECKING:
     from rlkit.training.run import TrainingRun
@@ -68,15 +68,6 @@ def unequal(rollouts: Sequence[Rollout], n: int, metric: str) -> list[bool]:
     name = "correct" if metric == "acc" else "value"  # both None where an answer was not graded
     values = [getattr(r.reward, name, None) for r in rollouts]
     return [len(set(values[i : i + n]) - {None}) > 1 for i in range(0, len(values), n)]
-
-
-def shortened(reward: Reward, length: int, limit: int, buffer: OverlongBuffer) -> Reward:
-    """The reward of an answer of `length` tokens less what it loses for going into the last tokens before `limit`."""
-    into = length - (limit - buffer.len)
-    if not buffer.enable or reward.value is None or into <= 0:
-        return reward
-    penalty = into / buffer.len * buffer.penalty_factor
-    return replace(reward, value=reward.value - penalty, parts={**reward.parts, "overlong_penalty": penalty})
 
 
 def collate(

@@ -14,9 +14,10 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream
 from rlkit.data.mixture import MAX_REFUSED
 from rlkit.errors import RunStopped
+from rlkit.rewards.grading import with_overlong_penalty
 from rlkit.samplers.rollouts import acts, grade, sample
 from rlkit.seeds import derive
-from rlkit.training.batches import shortened, unequal
+from rlkit.training.batches import unequal
 from rlkit.types import Reward, Rollout, Task
 
 if TYPE_CHECKING:
@@ -193,5 +194,5 @@ def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) 
         )
     for r in (*rollouts, *greedy):
         if r.reward is not None and r.turn_rewards is None:
-            r.reward = shortened(r.reward, len(r.response_ids), limit, section.overlong_buffer)
+            r.reward = with_overlong_penalty(r.reward, len(r.response_ids), limit, section.overlong_buffer)
     return [float(r.reward.value or 0.0) if r.reward else 0.0 for r in greedy]

@@ -16,7 +16,7 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream
 from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped
-from rlkit.evaluation.heldout import summarise
+from rlkit.evaluation.samples import summarise
 from rlkit.results.store import RunStore, read_jsonl
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.training.batches import comparable, rollout_summary
