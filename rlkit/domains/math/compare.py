@@ -3,14 +3,14 @@ parts, a relation, a set of real numbers) and compared part by part; an order ma
 
 import re
 from collections.abc import Callable
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import forms
 from rlkit.domains.math.forms import Group, Relation, is_name, normalize, read_forms, squeeze
 from rlkit.domains.math.parse import FONT, STEPS, split, steps_left
-from rlkit.domains.math.units import Amount, same_amount
+from rlkit.domains.math.units import Amount, same_amount, split_unit
 from rlkit.domains.math.values import number, ratio_sign, same_expression
 
 _LONGEST, _MOST_ITEMS, _MOST_INTERVALS = 2000, 200, 60  # characters that are read; parts of a list, of a set
@@ -86,7 +86,7 @@ def _pairwise(a: list[str], b: list[str]) -> bool:
 def _same_group(a: Group, b: Group) -> bool:
     """Whether two groups have the same parts: in any order those of lists and sets."""
     kinds, parts = {a.brackets, b.brackets}, a.parts + b.parts
-    if "\\ldots" not in parts and (kinds == {""} or "{}" in kinds <= {"{}", "", "named"}):
+    if "\\ldots" not in parts and (kinds in ({""}, {"cup"}) or "{}" in kinds <= {"{}", "", "named"}):
         return _matching(a.parts, b.parts)
     mixed = kinds == {"", "()"} and any("=" in part for part in parts)  # x=1, 2 is no point
     ordered = len(kinds) == 1 or ("\\ldots" not in parts and kinds <= {"", "()", "named"} and not mixed)
@@ -101,10 +101,14 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
         return False
     name, *said = relation.operands
     formula = re.search(r"\d|^-|\\sqrt|!", name) and same_expression(name, name)  # 2x, but not m+n
-    unknown = number(other) is not None and number(name) is None and not formula
+    unknown = number(other) is not None and number(split_unit(name).number) is None and not formula
     if not is_name(name) and name != "e" and (truth or not unknown):
         said = relation.operands
-    return all(_same(other, text) if truth else _same(text, other) for text in said)
+    if truth:
+        return all(_same(other, text) for text in said)
+    said = [text for text in said[:-1] if not is_name(text)] + said[-1:]  # x = y = 5
+    true = len(said) < 20 and all(_same(x, y) for x, y in combinations(said, 2))  # 1 m = 1 km says no 1
+    return true and all(_same(text, other) for text in said)
 
 
 def _same_relation(a: Relation, b: Relation) -> bool:
@@ -181,7 +185,10 @@ def _interval(text: str, name: str = "") -> RealSet | None:
     return name, [Group(text[0].replace("]", "(") + text[-1].replace("[", ")"), ends)]
 
 
-_OPTION = re.compile(rf"(?:{FONT}\{{\s*)?(?:\(\s*[A-J]\s*\)|[A-J][).:]|[A-J]$)\s*\}}?\s*")
+_OPTION = re.compile(  # (C) 15, C. 15, but not (C)-1
+    rf"(?:{FONT}\{{\s*)?(?:\(\s*[A-Ja-j]\s*\)|[A-Ja-j][).:]|[A-J]$)\s*\}}?\s*(?!\s*[+*/^=!]|(?<=\))-)"
+)
+_MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
 
 
 def _option(text: str) -> tuple[str, str]:
@@ -193,9 +200,10 @@ def _option(text: str) -> tuple[str, str]:
 def _same_option(answer: str, truth: str) -> bool:
     """`(C) 15` against `15` or `(C)`; of two options both letter and value must agree."""
     (ours, p), (right, q) = _option(answer), _option(truth)
-    if ours and right:
-        return ours == right and (not (p and q) or _same(p, q))
-    return bool((ours or right) and p and q) and _same(p, q)
+    if not ours or not right:
+        return bool((ours or right) and p and q) and _same(p, q)
+    small = right.upper() <= "J" and (_MARKED.search(truth) or "(" in answer)  # (a) for A, but not a
+    return (ours == right or (small and ours.upper() == right.upper())) and (not (p and q) or _same(p, q))
 
 
 _QUALIFIER = re.compile(

@@ -128,8 +128,8 @@ def squeeze(text: str) -> str:
 
 
 class Group(NamedTuple):
-    """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "named" for `x=2, y=1`, ":" for a
-    ratio, whose parts are divided by the first, and "matrix", whose parts are rows such as (1,2)."""
+    """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "named" for `x=2, y=1`, "cup" for a union,
+    ":" for a ratio, whose parts are divided by the first, and "matrix", whose parts are rows such as (1,2)."""
 
     brackets: str
     parts: list[str]
@@ -147,10 +147,11 @@ Form = Amount | str | Group | Relation  # a text is plain words in lower case, w
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 IN_FONT = re.compile(FONT + r"\{([^{}]*)\}")
 _NAME = re.compile(
+    r"(?:\\?(?:sin|cos|tan|cot|sec|csc|log|ln|lim|max|min|m?\\angle|triangle|det|dim)\s*(?:_\{[^{}]*\})?\s*)?"
     r"\|?(?:\\?[A-Za-z]+|\\(?:mathrm|text|mathcal)\s*\{[^{}]*\}"
     r"|\\(?:overline|vec|hat|bar|tilde|overrightarrow|widehat)\s*\{?\s*[A-Za-z]+\s*\}?)'*"
     r"(?:_(?:\{[^{}]*\}|\\?[A-Za-z0-9]+))?(?:\^\{?-1\}?|'+)?(?:\s*[(\[]\s*[A-Za-z0-9, ]+\s*[)\]])?\|?"
-    r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)"
+    r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)|\[[A-Z]+\]"
 )
 _ENVIRONMENT = re.compile(
     r"[\[(]?\s*\\begin\s*\{(?P<name>[pbB]?matrix|array)\}\s*(?:\{[lcr| ]*\})?(?P<body>(?s:.*))"
@@ -182,6 +183,8 @@ def read_forms(text: str) -> Iterator[Form]:
         yield Group("{}", [part.strip().removeprefix("+").strip() for part in (plus, minus)])
     elif len(parts := _list(text)) > 1:
         yield compound(text) or _named(parts) or Group("", parts)
+    elif len(parts := split(text, {"\\cup"})[0]) > 1:
+        yield Group("cup", parts)
     elif len((found := split(text, RELATIONS))[0]) > 1:
         yield Relation(*found)
     elif bracketed := _bracketed(text):
