@@ -1,5 +1,6 @@
 """Params files: YAML 1.2 without its traps, dotted overrides, and validation as one clear sentence."""
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,19 @@ def _nearest(model: type[Any], path: str) -> str:
     return (
         f" Did you mean {' or '.join(map(repr, elsewhere[:3]))}?" if elsewhere else did_you_mean(path, known)
     )
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys to values: lists of sections by index (`data.train.0.kind`), other lists as JSON text."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            value = {str(i): item for i, item in enumerate(value)}
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = json.dumps(value) if isinstance(value, list) else value
+    return flat
 
 
 def field_paths(model: type[Any], prefix: str = "") -> list[str]:

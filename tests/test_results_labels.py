@@ -11,8 +11,8 @@ from study_folder import config, write_run, write_study
 
 import rlkit
 from rlkit.figures.study import StudyData, draw
+from rlkit.params import flatten
 from rlkit.results.labels import labels
-from rlkit.results.read import flatten
 from rlkit.results.store import RunStore
 from rlkit.studies.terminal import status_table
 

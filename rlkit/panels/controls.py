@@ -12,10 +12,9 @@ from rlkit.errors import UserError, did_you_mean
 from rlkit.panels.ablation import Ablation, comparison, samples_of
 from rlkit.panels.launching import attach
 from rlkit.panels.watching import CURVES, Live, button, show
-from rlkit.params import parse_yaml
+from rlkit.params import flatten, parse_yaml
 from rlkit.results.labels import in_words, name_of, short
 from rlkit.results.progress import run_state
-from rlkit.results.read import flatten
 
 KEYS = (
     "model.path", "model.lora_rank", "algorithm.adv_estimator", "actor.policy_loss.loss_mode", "actor.optim.lr",

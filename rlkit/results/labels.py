@@ -14,7 +14,7 @@ _CLEAR = ("model.path", "algorithm.adv_estimator")  # keys whose values say by t
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """A label for each run, of the fewest keys that tell all of them apart: `ladder-30k, optim.lr = 0.001`. Runs that
     differ in their seeds only have one label; where nothing else differs it is the model's name. `configs` are under
-    dotted keys (`rlkit.results.read.flatten`)."""
+    dotted keys (`rlkit.params.flatten`)."""
 
     def groups(keys: Sequence[str]) -> int:
         return len({tuple(config.get(key) for key in keys) for config in configs})

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from rlkit.errors import UserError
+from rlkit.params import flatten
 from rlkit.results.labels import labels
 from rlkit.results.store import read_config, read_json, read_jsonl
 from rlkit.seeds import content_hash
@@ -112,19 +113,6 @@ def _run_json(folder: Path, runs: Any) -> dict[str, Any]:
     git = info["git"].items() if isinstance(info.get("git"), dict) else ()
     made = {key: value for key, value in git if key in ("commit", "dirty") and value}
     return {"run": folder.name, "status": "unknown", **single, **made, **place}
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys to values: lists of sections by index (`data.train.0.kind`), other lists as JSON text."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-            value = {str(i): item for i, item in enumerate(value)}
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = json.dumps(value) if isinstance(value, list) else value
-    return flat
 
 
 def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:

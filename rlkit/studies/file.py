@@ -10,8 +10,7 @@ from pydantic import ConfigDict, Field
 from rlkit.config import Positive, RunConfig, Section, load
 from rlkit.errors import UserError
 from rlkit.models.shapes import LADDER
-from rlkit.params import override, read_yaml, validate
-from rlkit.results.read import flatten
+from rlkit.params import flatten, override, read_yaml, validate
 
 if TYPE_CHECKING:
     from rlkit.studies.plan import PlannedRun

@@ -16,9 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rlkit.config import RunConfig
+from rlkit.params import flatten
 from rlkit.results.labels import labels
 from rlkit.results.progress import ACTIVE, config_of, kept_step, run_state
-from rlkit.results.read import flatten, run_folders
+from rlkit.results.read import run_folders
 from rlkit.results.store import read_json
 from rlkit.studies.file import inert_factors, inert_keys, inert_sentences, set_keys
 
