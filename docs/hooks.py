@@ -8,15 +8,18 @@ from typing import Any
 
 
 def laws_table() -> str:
-    """Every law with its columns, parameters, formula and source."""
+    """Every law with its columns, parameters, formula (MathML, which browsers set without scripts) and source."""
+    from latex2mathml.converter import convert
+
+    from rlkit.figures.laws import equation
     from rlkit.laws import laws
 
-    rows = ["| law | columns | parameters | formula and source |", "|---|---|---|---|"]
+    rows = ["| law | formula | columns | parameters | meaning and source |", "|---|---|---|---|---|"]
     for name in laws:
         law = laws[name]
-        rows.append(
-            f"| `{name}` | {', '.join(law.columns)} | {', '.join(law.parameters)} | {_cell(law.source)} |"
-        )
+        names = f"{', '.join(law.columns)} | {', '.join(law.parameters)}"
+        _, *said = re.split(r" (?=\([A-Z][a-z])|[:;,] ", law.source, maxsplit=1)  # behind its formula
+        rows.append(f"| `{name}` | {convert(equation(law).strip('$'))} | {names} | {_cell(''.join(said))} |")
     return "\n".join(rows)
 
 
