@@ -152,3 +152,21 @@ def test_residuals_stand_over_what_the_law_predicts():
     fit = rlkit.fit(table, "power", y="y", x="x", bootstrap=0)
     drawn = drawings.residuals(fit).table
     assert np.log(table["y"] / drawn["predicted"]).to_numpy() == pytest.approx(drawn["residual"].to_numpy())
+
+
+def test_sizes_of_a_law_of_size_and_steps_are_steps_of_the_ramp():
+    steps = np.tile(np.geomspace(10, 1000, 6), 3)
+    sizes = np.repeat([3e4, 1e5, 1e6], 6)
+    rows = pd.DataFrame({"parameters_non_embedding": sizes, "step": steps})
+    rows["error"] = np.exp(-0.1 * sizes / (sizes + 1e5) * np.log(steps) - 0.1)
+    found = rlkit.fit(rows, "tan", x={"N": "parameters_non_embedding", "X": "step"}, y="error", bootstrap=0)
+    lines = [line for line in drawings.law(found, rows).figure.axes[0].lines if len(line.get_xdata()) > 6]
+    expected = looks(rows, "parameters_non_embedding").values()
+    assert [line.get_color() for line in lines] == [style["color"] for style in expected]
+    assert {line.get_linestyle() for line in lines} == {"-"}
+
+
+def test_the_estimates_stand_where_a_falling_curve_leaves_room():
+    ax = drawings.law(rlkit.fit(points(), "power", x="N", y="error", bootstrap=100)).figure.axes[0]
+    x, y = ax.texts[0].get_position()
+    assert x < 0.1 and y < 0.1

@@ -146,8 +146,12 @@ def _with_column(study: "StudyData", column: str) -> pd.DataFrame:
     return study.change.assign(**{column: study.change["cell"].map(values)})
 
 
-def _curve(x: str, metric: str = PASSED) -> Callable[..., Drawing]:
-    return lambda s, venue, ax=None: runs.learning_curves(s.metrics, x, metric, "cell", venue, s.evals, ax)
+def _curve(x: str) -> Callable[..., Drawing]:
+    return lambda s, venue, ax=None: runs.learning_curves(s.metrics, x, PASSED, "cell", venue, s.evals, ax)
+
+
+def _metric(name: str) -> Callable[..., Drawing]:
+    return lambda s, venue, ax: runs.metric_panels(s.metrics, [name], "cell", venue, ax=ax)
 
 
 class Entry(NamedTuple):
@@ -255,7 +259,7 @@ PANELS = {
     "the law with its 95 % prediction band; hollow and beyond: held out": FIGURES["scaling_law"].draw,
     "response tokens to reach a level, hollow where not all runs do": FIGURES["sample_efficiency"].draw,
     "pass@k before (dashed) and after training": FIGURES["pass_at_k"].draw,
-    "score of the training samples": _curve("step", "critic/score/mean"),
-    "entropy of the policy": _curve("step", "actor/entropy"),
+    "score of the training samples": _metric("critic/score/mean"),
+    "entropy of the policy": _metric("actor/entropy"),
 }
 """What a panel of the main figure shows, in the order of letters; the first six that the study has data for."""

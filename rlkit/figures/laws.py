@@ -68,12 +68,9 @@ def _log_axes(ax: Axes, x: pd.Series, fit: LawFit) -> None:
 
 
 def law(
-    fit: LawFit | dict[Any, LawFit],
-    points: pd.DataFrame | None = None,
-    by: str | None = None,
-    venue: str = "neurips",
-    ax: Axes | None = None,
-) -> Drawing:
+    fit: LawFit | dict[Any, LawFit], points: pd.DataFrame | None = None, by: str | None = None,
+    venue: str = "neurips", ax: Axes | None = None,
+) -> Drawing:  # fmt: skip
     """Any fitted law with its 95 % band through its points; held-out points are hollow.
 
     A law of one column has the prediction band, where a new run is expected; one of several columns a curve with its
@@ -126,11 +123,13 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str)
             same: Any = np.isclose(own[others].to_numpy(float), values).all(axis=1)
             lines[", ".join(map(short, values)) or str(group)] = part, own[same]
         tables += [own.assign(part="point"), band.assign(part="law", group=group)]
+    sizes = others == ["parameters_non_embedding"]  # steps of the ramp
+    styles = [*looks(band, others[0]).values()] if sizes else [look(i) for i in range(len(lines))]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        for i, (label, (band, own)) in enumerate(lines.items()):
-            style, colour = look(i), look(i)["color"]
-            ax.plot(band[along], band["prediction"], color=colour, linestyle=style["linestyle"])
+        for style, (label, (band, own)) in zip(styles, lines.items(), strict=True):
+            colour = style["color"]
+            ax.plot(band[along], band["prediction"], **style | {"marker": ""})
             ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
             for held, part in own.groupby("held_out"):
                 marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
@@ -195,15 +194,15 @@ def _points(ax: Axes, points: pd.DataFrame, along: str, y: str, by: str | None) 
 
 
 def _write_estimates(ax: Axes, fit: LawFit) -> None:
-    """The law and its estimates in the corner that a falling or rising curve leaves free."""
+    """The law and its estimates in the corner at the left that a falling or rising curve leaves free."""
     falls = fit.table.y[np.argmax(fit.table.columns[fit.law.columns[0]])] < fit.table.y.max()
-    place = {"y": 0.96, "va": "top"} if falls else {"y": 0.04, "va": "bottom"}
+    place = {"y": 0.04, "va": "bottom"} if falls else {"y": 0.96, "va": "top"}
     lines, ends = [equation(fit.law)], fit.interval()
     for name, value in fit.params.items():
         span = f" [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" if name in ends else ""
         lines.append(f"{symbol(name)} = {value:.3g}{span}")
     text = "\n".join(lines)
-    ax.text(0.97, s=text, **place, ha="right", fontsize=7, transform=ax.transAxes, linespacing=1.3)
+    ax.text(0.03, s=text, **place, fontsize=7, transform=ax.transAxes, linespacing=1.3)
 
 
 def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:

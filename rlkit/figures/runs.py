@@ -24,14 +24,9 @@ HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white"}
 
 
 def learning_curves(
-    df: pd.DataFrame,
-    x: str = "step",
-    metric: str = "eval/pass@1",
-    by: str = "model.path",
-    venue: str = "neurips",
-    evals: pd.DataFrame | None = None,
-    ax: Axes | None = None,
-) -> Drawing:
+    df: pd.DataFrame, x: str = "step", metric: str = "eval/pass@1", by: str = "model.path", venue: str = "neurips",
+    evals: pd.DataFrame | None = None, ax: Axes | None = None,
+) -> Drawing:  # fmt: skip
     """A metric along training: a thin line a run, a thick one for the mean over the seeds of each `by`.
 
     Args:
@@ -68,17 +63,18 @@ def learning_curves(
 
 
 def metric_panels(
-    df: pd.DataFrame, metrics: Sequence[str], by: str = "model.path", venue: str = "neurips", share: str = ""
-) -> Drawing:
+    df: pd.DataFrame, metrics: Sequence[str], by: str = "model.path", venue: str = "neurips", share: str = "",
+    ax: Axes | None = None,
+) -> Drawing:  # fmt: skip
     """Several metrics side by side: thick the mean over the runs of each `by`, smoothed over a twentieth of the
     steps, faint the runs themselves where they are few. Metrics that were not logged are left out. `share`: the y axis
-    that all panels have; the metrics are then their titles."""
+    that all panels have; the metrics are then their titles. `ax`: a panel to draw one metric on."""
     known = [m for m in metrics if (df["metric"] == m).any()]
     if not known:
         raise UserError(f"None of the metrics {', '.join(metrics)} was logged.")
     styles, tables = looks(df, by), []
     with styled():
-        fig, axes = new_axes(venue, len(known), 0.4 if share else 0.36)
+        fig, axes = new_axes(venue, len(known), 0.4 if share else 0.36, ax)
         for ax, metric in zip(axes, known, strict=True):
             table = curve_table(df, "step", metric, by)
             if share and ax is not axes[0]:  # so that heights can be compared
