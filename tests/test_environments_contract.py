@@ -235,7 +235,7 @@ def test_what_an_environment_raises_leaves_step_and_reset_as_one_sentence(monkey
 
 @pytest.mark.parametrize("arguments", [("valid", 2), ("train", -1)])
 def test_problems_of_no_split_or_a_negative_number_are_refused(arguments):
-    with pytest.raises(UserError, match="the split is 'train' or 'test', the number at least 0"):
+    with pytest.raises(UserError, match="the split is 'train' or 'test', n at least 0"):
         Count().problems(*arguments)
 
 

@@ -11,14 +11,7 @@ from rlkit.agents.trainer import encode
 from rlkit.config import Model
 from rlkit.environments import ActionResult, BaseEnvironment, Transition, environments
 from rlkit.environments.mathematics import Mathematics
-from rlkit.environments.rollout import (
-    ChatTokens,
-    Limits,
-    environment_task,
-    play_episodes,
-    rollout,
-    rollout_metrics,
-)
+from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes, rollout_metrics
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
 from rlkit.samplers.torch import TorchSampler
@@ -92,7 +85,9 @@ def test_training_ids_are_the_sampled_ids(policy):
     spy.calls = []
     env = Mathematics(instructions="brief")
     tasks = [environment_task(env, p) for p in env.problems("train", 3)]
-    rollouts = rollout(tasks, spy, policy, Limits(120, 20), n=2, seed=5)
+    rollouts = [
+        episode.rollout() for episode in play_episodes(tasks, spy, policy, Limits(120, 20), n=2, seed=5)
+    ]
     assert len(spy.calls) == 4 and all(len(call) == 6 for call in spy.calls)
     for i, r in enumerate(rollouts):
         sampled = np.concatenate([call[i][1].ids for call in spy.calls])
@@ -108,7 +103,7 @@ def test_training_ids_are_the_sampled_ids(policy):
 
 def test_a_rollout_carries_each_turns_reward_and_masks_observations(policy):
     task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
-    (r,) = rollout([task], solve_script(policy), policy, GENEROUS, n=1, seed=0)
+    r = play_episodes([task], solve_script(policy), policy, GENEROUS)[0].rollout()
     assert r.turn_rewards == [1.5, 2.0, 2.0, 3.0] and r.turns == 4 and r.finish_reason == "done"
     assert r.reward is not None and (r.reward.value, r.reward.correct) == (8.5, True)
     spans = np.flatnonzero(np.diff(np.concatenate([[0], r.mask, [0]])))
@@ -129,16 +124,15 @@ def test_one_sampler_call_a_turn_for_all_that_live(policy):
 
 def test_a_turn_that_was_cut_is_closed_by_the_template(policy):
     task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
-    (r,) = rollout(
-        [task], Script(policy, "subtract_terms 7", stop=False), policy, Limits(60, 16), n=1, seed=0
-    )
+    script = Script(policy, "subtract_terms 7", stop=False)
+    r = play_episodes([task], script, policy, Limits(60, 16))[0].rollout()
     end = policy.tokenizer.eos_token_id
     assert r.response_ids[16] == end and r.mask[16] == 0 and r.mask[:16].all()
 
 
 def test_an_episode_without_room_ends_on_a_token_of_the_policy(policy):
     task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
-    (r,) = rollout([task], solve_script(policy), policy, Limits(40), n=1, seed=0)
+    r = play_episodes([task], solve_script(policy), policy, Limits(40))[0].rollout()
     assert r.finish_reason == "length" and r.mask.all() and len(r.response_ids) == 34
     assert r.reward is not None and (r.reward.value, r.reward.correct) == (1.5, False)
     assert r.reward.parts["truncated"]
@@ -186,9 +180,8 @@ def test_demonstrations_are_encoded_as_a_rollout_of_the_same_texts(policy):
     env = Mathematics()
     (demonstration,) = run_episodes(ExpertAgent(), env, ["3x + 7 = 16"])
     example = encode(ChatTokens(policy), demonstration)
-    (r,) = rollout(
-        [environment_task(env, "3x + 7 = 16")], solve_script(policy), policy, GENEROUS, n=1, seed=0
-    )
+    task = environment_task(env, "3x + 7 = 16")
+    r = play_episodes([task], solve_script(policy), policy, GENEROUS)[0].rollout()
     assert example.prompt_ids.tolist() == r.prompt_ids.tolist()
     assert example.response_ids.tolist() == r.response_ids.tolist()
     assert (example.weights > 0).tolist() == r.mask.astype(bool).tolist()
@@ -226,4 +219,4 @@ def test_tasks_of_an_environment_are_a_source(policy):
     assert {env.split_of(source.task(i).ground_truth) for i in range(100)} == {"train"}
     held_out = [env.split_of(p) for p in env.problems("test", 20)]
     assert held_out == ["test"] * 20
-    assert rollout([task], solve_script(policy), policy, GENEROUS, n=1, seed=0)[0].turns >= 1
+    assert play_episodes([task], solve_script(policy), policy, GENEROUS)[0].rollout().turns >= 1

@@ -169,8 +169,7 @@ class BaseEnvironment(Component):
         return str(getattr(self, "kind", type(self).__name__))
 
     def reset(self, problem: str | Problem) -> str:
-        """Begin the episode of a problem, a mapping or a text; returns the first observation. Raises UserError where
-        it makes no sense here."""
+        """Begin the episode of a problem, a mapping or a text; the first observation. Raises UserError."""
         problem = self.read(problem) if isinstance(problem, str) else problem
         own = vars(self).keys() - type(self).model_fields.keys()
         if self._at_start is None:
@@ -233,25 +232,20 @@ class BaseEnvironment(Component):
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             at = next((f for f in reversed(frames) if f.filename not in (__file__, "<string>")), frames[-1])
-            reason = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
-            raise BrokenEnvironment(
-                f"The environment {self.kind_name!r} answered {action!r} with {reason}."
-            ) from error
+            what = f"The environment {self.kind_name!r} answered {action!r} with {type(error).__name__}"
+            place = f"{Path(at.filename).name}, line {at.lineno}"
+            raise BrokenEnvironment(f"{what}: {error} ({place}).") from error
 
     def problems(self, split: Split, n: int, seed: int = 0) -> list[Problem]:
         """`n` problems, generated independently, so that a small world repeats some. Splits are disjoint for any
         seeds: a problem's content decides its split. Raises UserError where options leave a split almost empty."""
         if split not in ("train", "test") or n < 0:
-            raise UserError(
-                f"problems({split!r}, {n}): the split is 'train' or 'test', the number at least 0."
-            )
+            raise UserError(f"problems({split!r}, {n}): the split is 'train' or 'test', n at least 0.")
         streams = (generator("environment", self.kind_name, seed, i) for i in range(100 * max(n, 10)))
         drawn = (problem for problem in map(self.problem, streams) if self.split_of(problem) == split)
         found = list(islice(drawn, n))
-        if len(found) < n:
-            raise UserError(
-                f"{self.kind_name!r} gave {len(found)} of {n} {split} problems: widen its options."
-            )
+        if (count := len(found)) < n:
+            raise UserError(f"{self.kind_name!r} gave {count} of {n} {split} problems: widen its options.")
         return found
 
     def split_of(self, problem: Problem) -> Split:
@@ -273,9 +267,8 @@ class BaseEnvironment(Component):
         line, unless values are `multiline`. Without a name, the first word is taken as the (invalid) action."""
         names = list(self.actions) or self.get_valid_actions()
         name, flags = rf"(?<!\w)({'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE | re.MULTILINE
-        found = re.search(rf"^\W*(?:\d+[.)]\W*)?(?:action\W+)?{name}", text, flags) or re.search(
-            name, text, flags
-        )
+        first = rf"^\W*(?:\d+[.)]\W*)?(?:action\W+)?{name}"
+        found = re.search(first, text, flags) or re.search(name, text, flags)
         if found is None:
             return (text.split() or [""])[0][:40], {}
         action = next(n for n in names if n.lower() == found[1].lower())

@@ -5,7 +5,9 @@ from functools import cache
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from harper import Linter
 from pydantic import Field
+from pyphen import Pyphen
 
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
 from rlkit.environments.base import Params, Problem
@@ -82,9 +84,7 @@ class CreativeWriting(BaseEnvironment):
         shortest, longest = map(int, problem["words"])
         elements, count = tuple(map(str, problem["elements"])), int(problem["paragraphs"])
         if not 0 < shortest <= longest or not elements or not 0 < count <= 20:
-            raise UserError(
-                "A brief has words [shortest, longest], at least one element and 1 to 20 paragraphs."
-            )
+            raise UserError("A brief has words [shortest, longest], some elements and 1 to 20 paragraphs.")
         self._state = State(elements, shortest, longest, count)
         return (
             f"Write about {problem['topic']}: {count} paragraph{'s' * (count > 1)}, "
@@ -189,8 +189,8 @@ def distinct(text: str, n: int = 2) -> float:
 
 def flesch(text: str) -> float:
     """Flesch's reading ease (1948) of a text with words; pyphen finds a few syllables less than a dictionary has."""
-    tokens, count = words(text), max(len(sentences(text)), 1)
-    syllables = sum(len(_hyphenation().positions(w)) + 1 for w in tokens)
+    tokens, count, hyphens = words(text), max(len(sentences(text)), 1), Pyphen(lang="en_US")
+    syllables = sum(len(hyphens.positions(w)) + 1 for w in tokens)
     return 206.835 - 1.015 * len(tokens) / count - 84.6 * syllables / len(tokens)
 
 
@@ -199,15 +199,4 @@ def grammar(text: str) -> float:
     return max(1 - 100 * len(_linter().lint(text)) / len(words(text)) / ERRORS, 0.0)
 
 
-@cache
-def _hyphenation():
-    import pyphen
-
-    return pyphen.Pyphen(lang="en_US")
-
-
-@cache
-def _linter():
-    from harper import Linter
-
-    return Linter()
+_linter = cache(Linter)  # whose first start takes seconds

@@ -46,8 +46,7 @@ class Episode:
         self.act(action, params, text)
 
     def act(self, action: str, params: str | Params | None, text: str | None = None) -> None:
-        """Take a step; `text` is how it was written. A defect of the environment is the episode's error, never a
-        zero."""
+        """Take a step, written as `text`. A defect of the environment is the episode's error, never a zero."""
         params = as_mapping(params)
         written = self.environment.format_action(action, params)
         text = written if text is None else text
@@ -60,9 +59,8 @@ class Episode:
             return
         before, valid = self.observation, bool(result.info["valid"])
         self.observation, self.info = result.observation, result.info
-        self.transitions.append(
-            Transition(before, action, params, text, result.reward, self.observation, valid, formatted)
-        )
+        facts = result.reward, self.observation, valid, formatted
+        self.transitions.append(Transition(before, action, params, text, *facts))
         if result.done:
             self.finish = "done"
 

@@ -153,10 +153,8 @@ def variables(*sides: Side) -> set[str]:
 
 def largest(side: Side) -> int:
     """The largest numerator or denominator in a side."""
-    return max(
-        max(abs(c.numerator), c.denominator, largest(inner) if isinstance(inner, tuple) else 0)
-        for c, inner in side
-    )
+    numbers = [number for c, _ in side for number in (abs(c.numerator), c.denominator)]
+    return max(numbers + [largest(inner) for _, inner in side if isinstance(inner, tuple)])
 
 
 def solve(equation: Equation) -> Fraction:

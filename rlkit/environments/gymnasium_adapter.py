@@ -29,8 +29,7 @@ class FromGymnasium(BaseEnvironment):
     names: tuple[str, ...] = ()
     """Names of discrete actions, in order."""
     success_return: float | None = None
-    """Return from which an episode is a success. Default: Gymnasium's reward_threshold of it; one without a threshold
-    succeeds when it terminates itself."""
+    """Return from which an episode is a success. Default: Gymnasium's reward_threshold; without one, termination."""
 
     _env: Any = PrivateAttr(None)
     _names: tuple[str, ...] = PrivateAttr(())
@@ -40,9 +39,7 @@ class FromGymnasium(BaseEnvironment):
         with contextlib.closing(self._make()) as env:
             space = env.action_space
         if not isinstance(space, Discrete):
-            raise ValueError(
-                f"{self.id} has actions of type {type(space).__name__}: only Discrete can be named"
-            )
+            raise ValueError(f"{self.id} has {type(space).__name__} actions: only Discrete can be named")
         self._names = self.names or tuple(f"action_{i}" for i in range(int(space.n)))
         if (count := len(set(self._names))) != space.n:
             raise ValueError(f"names has {count} entries, but {self.id} has {space.n} actions")

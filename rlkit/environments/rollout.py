@@ -84,8 +84,8 @@ class Limits:
 
 @dataclass
 class SampledEpisode:
-    """An episode of a task as token ids: the prompt's, then `pieces` of sampled ids, which have log-probs, and of
-    observed ids, which have none."""
+    """An episode of a task as token ids: the prompt's, then `pieces` of sampled ids with log-probs, observed ones
+    without."""
 
     task: Task
     episode: Episode
@@ -126,16 +126,10 @@ class SampledEpisode:
         ids = np.concatenate([ids for ids, _ in self.pieces])
         mask = np.concatenate([np.full(len(ids), int(p is not None), np.int64) for ids, p in self.pieces])
         logprobs = np.concatenate([np.zeros(len(ids)) if p is None else p for ids, p in self.pieces])
-        sampled = (
-            self.task,
-            self.prompt_ids,
-            ids,
-            mask,
-            logprobs.astype(np.float32),
-            episode.finish or "error",
-        )
+        sampled = self.task, self.prompt_ids, ids, mask, logprobs.astype(np.float32)
         rewards = [t.reward for t in turns] if episode.error is None else None
-        return Rollout(*sampled, turns=max(len(turns), 1), turn_rewards=rewards, reward=episode.reward())
+        played: Any = {"turns": max(len(turns), 1), "turn_rewards": rewards, "reward": episode.reward()}
+        return Rollout(*sampled, episode.finish or "error", **played)
 
 
 def environment_task(environment: BaseEnvironment, problem: str | Mapping[str, Any]) -> Task:
@@ -190,19 +184,16 @@ def play_episodes(
     turn, sampler = 0, sampler.session(len(episodes))
     while live := [e for e in episodes if e.episode.finish is None]:
         room = limits.max_response_length - min(e.length for e in live)
-        options: Any = {"temperature": limits.temperature, "top_p": limits.top_p}
-        options |= {
-            "seed": derive(seed, "turn", turn),
-            "max_tokens": min(room, limits.max_turn_length or room),
-        }
+        room = min(room, limits.max_turn_length or room)
+        options: Any = {"temperature": limits.temperature, "top_p": limits.top_p, "max_tokens": room}
+        options["seed"] = derive(seed, "turn", turn)
         if turn == 0:  # the episodes of a task share their prompt
             groups = sampler.sample(prompts, n, **options)
             samples = [sample for group in groups for sample in group]
         else:
             samples = [group[0] for group in sampler.sample([e.context for e in live], 1, **options)]
-        step_together(
-            (e.episode, e.take(sample, chat, limits)) for e, sample in zip(live, samples, strict=True)
-        )
+        pairs = zip(live, samples, strict=True)
+        step_together((e.episode, e.take(sample, chat, limits)) for e, sample in pairs)
         for e in live:
             e.observe(chat, limits)
         turn += 1
@@ -220,13 +211,6 @@ def step_together(answers: Iterable[tuple[Episode, str]]) -> None:
                 episode.say(text)
     for step in steps:
         step.result()
-
-
-def rollout(
-    tasks: Sequence[Task], sampler: Sampler, policy, limits: Limits, *, n: int, seed: int
-) -> list[Rollout]:
-    """`play_episodes` as Rollouts: P·n of them, rewards included."""
-    return [episode.rollout() for episode in play_episodes(tasks, sampler, policy, limits, n=n, seed=seed)]
 
 
 def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:

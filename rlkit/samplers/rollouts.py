@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlkit.environments.rollout import Limits
-from rlkit.environments.rollout import rollout as play
+from rlkit.environments.rollout import Limits, play_episodes
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy
 from rlkit.rewards import Router
@@ -40,7 +39,7 @@ def sample(
     """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; a `router` begins
     to grade other answers when they end, and `grade` waits for it. Raises UserError where a prompt is too long."""
     episodes, asked = [t for t in tasks if acts(t)], [t for t in tasks if not acts(t)]
-    played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
+    played = play_episodes(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
     prompts, grading = prompt_ids(asked, policy, prompt_limit), {}
     grader = router and Grader(router, policy)
 
@@ -61,7 +60,7 @@ def sample(
         interrupt(answered, sampler, limits, seed)
     for i, rollout in enumerate(answered):  # of the same ids: a sampler may have begun again
         rollout.grading = grading.get((i, rollout.response_ids.tobytes()))
-    in_order = iter(played), iter(answered)
+    in_order = (episode.rollout() for episode in played), iter(answered)
     return [next(in_order[not acts(task)]) for task in tasks for _ in range(n)]
 
 
