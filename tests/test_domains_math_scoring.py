@@ -214,7 +214,7 @@ ANSWERS = [
     ("10", [r"10 \frac{\text{m}}{\text{s}}", r"10\,\frac{\mathrm{kg}}{\mathrm{m}^3}"], [r"11\frac{\text{m}}{\text{s}}",
         r"10 \frac{\text{m}}{2\text{s}}"]),
     (r"\text{(A)}", ["a", "(a)", r"\text{(a)}", "A", "a) 5"], ["b", "(b)", "B"]),
-    ("C", ["(c)", r"\text{(c)}"], ["c", "(d)"]),
+    ("C", ["(c)", r"\text{(c)}"], ["c", "(d)", "(C)5(D)6"]), ("c", [], ["(C)", "C"]),
     (r"\textbf{(B)}\ 7", ["b", "(b) 7", "7"], ["(b) 8", "a"]), ("(X)", [], ["x", "(x)"]),
     ("-1", [r"\text{(A)} -1"], ["(A)-1"]),
     (r"\frac{b}{c}", [rf"{name} = \frac{{b}}{{c}}" for name in (r"\cos A", r"\sin\theta", r"\angle ABC", r"m\angle A",

@@ -59,7 +59,7 @@ _NO_HEDGE = re.compile(  # Both A and D, which is an option's text; (C), not (D)
 )
 _OTHER = re.compile(  # another option's letter in what follows the first: a hedge, or a change of mind
     r"^(?:(?:or|and)\b|[,/&|;])?\s*[\[(]?[A-Za-z](?:[\]).:,;/&|]|\s*$)"  # nothing but a letter
-    r"|(?<![\w(])[\[(]?[A-J][\])]|(?<!\w)[A-J][.:](?=\s+\S)"  # … (B) …, … B. text
+    r"|(?<![A-Za-z_(])[\[(]?[A-J][\])]|(?<!\w)[A-J][.:](?=\s+\S)"  # … (B) …, … B. text
     r"|^[\[(]?\s*[A-J](?=\s*[?\])]|\s+(?:is|was|too|also)\b)"  # (B is possible)
     r"|\b(?:or|also|maybe|possibly|perhaps|alternatively|neither|not|but|vs)\b[^A-Z]{0,20}\b[A-J](?=\s*(?:[\]).:,;?]|$))"
     r"|(?:\b(?:or|and|(?i:is|it['’]s|be|actually|rather|leaving|leaves|so|hence|thus|choose|option|answer)(?=\s))"

@@ -202,7 +202,7 @@ def _same_option(answer: str, truth: str) -> bool:
     (ours, p), (right, q) = _option(answer), _option(truth)
     if not ours or not right:
         return bool((ours or right) and p and q) and _same(p, q)
-    small = right.upper() <= "J" and (_MARKED.search(truth) or "(" in answer)  # (a) for A, but not a
+    small = ("(" in answer and right <= "J") or (_MARKED.search(truth) and right.upper() <= "J")  # (a) for A
     return (ours == right or (small and ours.upper() == right.upper())) and (not (p and q) or _same(p, q))
 
 
