@@ -127,6 +127,19 @@ CHEATS = {
 }  # fmt: skip
 
 
+LOOP = "for got, right in zip(map(half, [3, 8]), [1.5, 4]):\n    assert got == right"
+
+
+@pytest.mark.parametrize("tests", [
+    LOOP, "try:\n" + LOOP.replace("for", "    for").replace("    assert", "        assert") + "\nexcept StopIteration:\n    pass",
+    "class Calls:\n    left = [8, 3]\n    def __iter__(self): return self\n    def __next__(self): return half(self.left.pop())\n"
+    "try:\n    for got in Calls():\n        assert got in (1.5, 4)\nexcept StopIteration:\n    pass",
+])  # fmt: skip
+def test_a_stop_iteration_ends_no_loop_of_the_tests(router, tests):
+    stops = "def half(x):\n    if x > 3: raise StopIteration\n    return x / 2"
+    assert grade(router, stops, {"functional": tests}).correct is False
+
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the fallback needs root")
 
 

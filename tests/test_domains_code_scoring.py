@@ -85,6 +85,32 @@ def test_a_program_is_read_as_it_is_meant(router, response, info):
         assert reward.correct, (truth, reward)
 
 
+STREAM = "class Solution:\n    def __init__(self): self.left = [1]\n    def pop(self):\n        if not self.left: raise StopIteration\n        return self.left.pop()"
+END = {
+    "pytest": "import pytest\ns = Solution()\nassert s.pop() == 1\nwith pytest.raises(StopIteration):\n    s.pop()",
+    "try": "s, seen = Solution(), []\ntry:\n    while True:\n        seen.append(s.pop())\nexcept (KeyError, StopIteration):\n    seen.append(2)\nassert seen == [1, 2]",
+    "unittest": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        s = Solution()\n        self.assertEqual(s.pop(), 1)\n        self.assertRaises(StopIteration, s.pop)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tests", END.values(), ids=END)
+def test_a_stop_iteration_that_the_tests_expect_is_one(router, tests):
+    assert grade(router, STREAM, {"functional": tests}).correct
+    assert (
+        grade(router, STREAM.replace("raise StopIteration", "return 9"), {"functional": tests}).correct
+        is False
+    )
+    other = grade(router, STREAM.replace("raise StopIteration", "raise ValueError"), {"functional": tests})
+    assert other.correct is False and other.error is None and "trusted" not in other.parts
+
+
+def test_next_takes_what_a_generator_gives(router):
+    tests = "it = firsts(2)\nassert next(it) == 0\nassert next(it) == 1\nassert next(it, None) is None"
+    tests += "\nimport pytest\nwith pytest.raises(StopIteration):\n    next(firsts(0))"
+    assert grade(router, "def firsts(n): yield from range(n)", {"functional": tests}).correct
+    assert grade(router, "def firsts(n): yield from range(n + 1)", {"functional": tests}).correct is False
+
+
 def test_numbers_of_any_length_are_read_and_written(router):
     long = str(Decimal(7**6000))
     assert len(long) > 4300
