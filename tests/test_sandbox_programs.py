@@ -382,3 +382,35 @@ def test_a_library_evaluates_text_in_a_fork_of_a_jail_that_has_imported_it(level
     assert [call.value for call in found] == [[2, False, []], [None, True, []], None, [3, False, []]]
     assert found[2].error == "exit: the program ended"
     assert evaluate([["numpy.arange(3) ** 9**9**9"]], seconds=0.3)[0].error == "time"
+
+
+def test_the_sandboxes_of_a_thread_end_with_it():
+    import threading
+
+    import psutil
+
+    found = []
+
+    def work():
+        outcome = programs.run_script(Grading(RewardConfig()), "print(7)")
+        found.append((outcome.stdout, len(psutil.Process().children())))
+
+    before = len(psutil.Process().children())
+    for _ in range(3):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert found == [(b"7\n", before + 1)] * 3 and len(psutil.Process().children()) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives programs users of their own")
+def test_users_are_marked_where_root_alone_can_write(monkeypatch, tmp_path):
+    monkeypatch.setattr(levels, "LOCKS", tmp_path / "read-only")
+    with Jail(choose("auto")) as one, Jail(choose("auto")) as two:
+        users = [run(jail, "import os\nprint(os.getuid())").stdout for jail in (one, two)]
+    assert len({*users}) == 2 and b"0\n" not in users
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    monkeypatch.setattr(levels, "LOCKS", tmp_path / "open")
+    with pytest.raises(RuntimeError, match="root alone"):
+        Jail(choose("auto"))

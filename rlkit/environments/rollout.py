@@ -69,7 +69,7 @@ class Limits:
     Attributes:
         max_response_length: tokens of a whole episode, observations included.
         max_turn_length: tokens of one turn; 0 is what is left of the episode.
-        temperature, top_p: of sampling; 0 is greedy.
+        temperature, top_p: of sampling; temperature 0 is greedy.
         reserve, phrase: last tokens of an answer, and the token ids that begin them where it has not ended by then
             (`rollout.interruption`); 0 interrupts none.
     """

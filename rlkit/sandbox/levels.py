@@ -15,6 +15,7 @@ import os
 import shutil
 import site
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -38,6 +39,7 @@ ENVIRONMENT = {
 LIMITS = {"AS": 1 << 30, "FSIZE": 64 << 20, "NPROC": 64, "NOFILE": 256, "CORE": 0}
 """What a program may use, by the names of `resource`; AS is that of all its processes together, too (bytes), FSIZE that
 of all its files."""
+LOCKS = Path("/run")  # where the users that programs have are marked, if it can be written
 OUTPUT = 16 << 20  # bytes of standard output, and of standard error
 _PACKAGES = (  # what bubblewrap shows of the installed packages
     "numpy numpy.libs sortedcontainers py.py pytest _pytest pluggy iniconfig packaging pygments".split()  # noqa: SIM905
@@ -186,9 +188,15 @@ class Jail(contextlib.AbstractContextManager["Jail"]):
 
 def _user() -> tuple[int, IO[str]]:
     """A uid that nobody has, for the programs of one jail, and what keeps other jails from it while it is open."""
+    folder = LOCKS if os.access(LOCKS, os.W_OK) else Path("/tmp/rlkit-sandbox-users")  # one for all processes
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if (found := folder.lstat()).st_uid or found.st_mode & 0o170002 != stat.S_IFDIR:
+        raise RuntimeError(
+            f"The sandbox does not start: {folder} has to be a folder that root alone can write."
+        )
     for number in range(60_000, 65_000):  # which containers map, too
         # A file that programs can neither make nor open, and so not lock.
-        lock = os.fdopen(os.open(f"/run/rlkit-sandbox-user-{number}", os.O_RDWR | os.O_CREAT, 0o600))
+        lock = os.fdopen(os.open(folder / f"rlkit-sandbox-user-{number}", os.O_RDWR | os.O_CREAT, 0o600))
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel frees it, however its holder ends
             return number, lock

@@ -1,5 +1,5 @@
 """What scorers and environments ask the sandbox for: run a script, call functions, run test code. Jails are started at
-the first use in a thread and kept for it; one that breaks down is replaced."""
+the first use in a thread and end with it; one that breaks down is replaced."""
 
 import contextlib
 import os
@@ -51,25 +51,39 @@ class Grading:
         self._announce(seconds)
 
 
-_jails: dict[tuple[Any, ...], Jail] = {}
+class _Jails(dict[tuple[Any, ...], Jail]):
+    """A thread's jails by process (a fork has its parent's, too, which are not its own), purpose, level and modules."""
+
+    def close(self) -> None:
+        for key in [key for key in self if key[0] == os.getpid()]:
+            self.pop(key).close()
+
+    __del__ = close
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.jails = _Jails()
+
+
+_thread = _Thread()
 
 
 def _jail(grading: Grading, purpose: str = "program", modules: Sequence[str] = ()) -> Jail:
-    key = (os.getpid(), threading.get_ident(), purpose, grading.settings.sandbox, *modules)
-    if key not in _jails:
+    key, jails = (os.getpid(), purpose, grading.settings.sandbox, *modules), _thread.jails
+    if key not in jails:
         left = grading.remaining()  # of which the start takes nothing
         grading.extend(LOADING_SECONDS)
         try:
-            _jails[key] = Jail(choose(grading.settings.sandbox), modules=modules)
+            jails[key] = Jail(choose(grading.settings.sandbox), modules=modules)
         finally:
             grading.extend(left)
-    return _jails[key]
+    return jails[key]
 
 
 def close() -> None:
     """End this thread's jails."""
-    for key in [key for key in list(_jails) if key[:2] == (os.getpid(), threading.get_ident())]:
-        _jails.pop(key).close()
+    _thread.jails.close()
 
 
 def _twice(task: Callable[P, T]) -> Callable[P, T]:
