@@ -21,7 +21,7 @@ def expert_order(trajectory: Trajectory, expert: Trajectory) -> float:
 
 
 def optimality_gap(trajectory: Trajectory, expert: Trajectory) -> float:
-    """The share of the expert's return that is missing, below 0 where it is beaten; a UserError where that is not positive."""
+    """The share of the expert's return, which must be positive, that is missing; below 0 where it is beaten."""
     if expert.total_reward <= 0:
         raise UserError(f"The expert's return is {expert.total_reward:g}, so there is no gap to measure.")
     return 1 - trajectory.total_reward / expert.total_reward
