@@ -50,8 +50,8 @@ class File(Source):
 
     def tasks(self, indices: Sequence[int]) -> list[Task]:
         stored, numbers = _stored(self.path, _versions.get(self.path) or version(self.path)), list(indices)
-        whole = isinstance(stored, list) or not numbers
-        found = [stored[k] for k in numbers] if whole else stored[numbers].to_pylist()
+        found = [] if isinstance(stored, list) or not numbers else stored[numbers].to_pylist()
+        found = found or [stored[k] for k in numbers]
         return [rows.to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
 
     def suite(self) -> str:

@@ -19,13 +19,9 @@ from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
 _PROGRAMS = {
-    "sorted": lambda s: "".join(sorted(s)),
-    "reversed": lambda s: s[::-1],
-    "max": max,
-    "min": min,
-    "last": lambda s: s[-1],
-    "rotate": lambda s: s[1:] + s[0],
-}
+    "sorted": lambda s: "".join(sorted(s)), "reversed": lambda s: s[::-1], "max": max, "min": min,
+    "last": lambda s: s[-1], "rotate": lambda s: s[1:] + s[0],
+}  # fmt: skip
 
 
 @sources.register("string_trace")

@@ -3,7 +3,7 @@ are rows of one batch: parameters (B, p), weights (B, n) or (1, n), observations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -250,7 +250,8 @@ def _levenberg(problem: Problem, z, y, weights, loss, tolerance: float, free, ro
         moved = np.flatnonzero(better & ~done)  # derivatives are taken where they are needed
         at = active[moved]
         if len(at):
-            terms = Terms(*(part[moved] if isinstance(part, np.ndarray) else part for part in terms))
+            parts: list[Any] = [a[moved] if isinstance(a, np.ndarray) else a for a in terms]
+            terms = Terms(*parts)
             there = problem.quadratic(z[at], value[moved], terms, _take(weights, at), _take(free, at))
             fine = np.isfinite(there.objective)  # a step to where there is no slope is taken back
             z[at[~fine]], objective[at[~fine]] = before[moved[~fine]], state.objective[moved[~fine]]

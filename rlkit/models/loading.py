@@ -86,7 +86,8 @@ def load_policy(
     master = dtype if config.lora_rank else torch.float32  # an update of 1e-5 is lost on bfloat16 weights
     model: Any  # transformers' wrappers hide the signature of `to`
     if is_ladder(name):
-        model, tokenizer = build_ladder_model(name, seed).to(master), byte_tokenizer()
+        model, tokenizer = build_ladder_model(name, seed), byte_tokenizer()
+        model.to(master)
     else:
         with pretrained(name) as found:
             require_supported(AutoConfig.from_pretrained(**found), f"model.path {name!r}")

@@ -191,9 +191,7 @@ def _user() -> tuple[int, IO[str]]:
     folder = LOCKS if os.access(LOCKS, os.W_OK) else Path("/tmp/rlkit-sandbox-users")  # one for all processes
     folder.mkdir(mode=0o700, exist_ok=True)
     if (found := folder.lstat()).st_uid or found.st_mode & 0o170002 != stat.S_IFDIR:
-        raise RuntimeError(
-            f"The sandbox does not start: {folder} has to be a folder that root alone can write."
-        )
+        raise RuntimeError(f"The sandbox does not start: {folder} is no folder that root alone can write.")
     for number in range(60_000, 65_000):  # which containers map, too
         # A file that programs can neither make nor open, and so not lock.
         lock = os.fdopen(os.open(folder / f"rlkit-sandbox-user-{number}", os.O_RDWR | os.O_CREAT, 0o600))

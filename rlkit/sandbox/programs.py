@@ -61,16 +61,12 @@ class _Jails(dict[tuple[Any, ...], Jail]):
     __del__ = close
 
 
-class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.jails = _Jails()
-
-
-_thread = _Thread()
+_thread = threading.local()
 
 
 def _jail(grading: Grading, purpose: str = "program", modules: Sequence[str] = ()) -> Jail:
-    key, jails = (os.getpid(), purpose, grading.settings.sandbox, *modules), _thread.jails
+    jails = vars(_thread).setdefault("jails", _Jails())
+    key = (os.getpid(), purpose, grading.settings.sandbox, *modules)
     if key not in jails:
         left = grading.remaining()  # of which the start takes nothing
         grading.extend(LOADING_SECONDS)
@@ -83,7 +79,7 @@ def _jail(grading: Grading, purpose: str = "program", modules: Sequence[str] = (
 
 def close() -> None:
     """End this thread's jails."""
-    _thread.jails.close()
+    vars(_thread).get("jails", _Jails()).close()
 
 
 def _twice(task: Callable[P, T]) -> Callable[P, T]:

@@ -81,8 +81,8 @@ class TestCode:
     @cached_property
     def stops(self) -> set[int]:
         """The lines where it expects a StopIteration of the program, which can end no loop of the tests there."""
-        parts: list[tuple[list[Any], list[Any]]] = []  # what names the exception, and what raises it
-        parts += [(n.handlers, n.body) for n in self.nodes if isinstance(n, ast.Try)]
+        # What names the exception, and the statements that raise it.
+        parts: list[Any] = [(n.handlers, n.body) for n in self.nodes if isinstance(n, ast.Try)]
         parts += [(n.items, n.body) for n in self.nodes if isinstance(n, ast.With)]
         parts += [(n.args[:1], [n]) for n in self.nodes if isinstance(n, ast.Call)]
         lines: set[int] = set()

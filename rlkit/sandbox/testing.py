@@ -78,8 +78,9 @@ class Program:
         tests, as a StopIteration does that they do not expect."""
         cls = self.plain.shared.get(name) or getattr(builtins, str(base), None)
         at = (line for frame, line in traceback.walk_stack(None) if frame.f_code.co_filename == "tests.py")
-        fatal = not (isinstance(cls, type) and issubclass(cls, Exception))
-        if fatal or (issubclass(cls, StopIteration) and next(at, 0) not in self._stops):
+        if not (isinstance(cls, type) and issubclass(cls, Exception)):
+            cls = Exception
+        if issubclass(cls, StopIteration) and next(at, 0) not in self._stops:
             cls = Exception
         if name != cls.__name__:
             cls = type(str(name), (cls,), {})

@@ -169,7 +169,7 @@ def _step(plan: Plan) -> tuple[dict[str, float], float]:
     update = (shape.training(work) + shape.forward(work) * again) * rounds
     if plan.verl:  # computes all rows at the limits
         limits = c.data.max_prompt_length, c.data.max_response_length
-        work = Work.of(limits[:1] * answers, [limits] * answers)
+        work = Work.of([limits[0]] * answers, [limits] * answers)
     forward = shape.forward(work)
     computed = (shape.training(work) + forward * again) * rounds
     kernels = FORWARD + ADAPTED_FORWARD * (plan.rank > 0)

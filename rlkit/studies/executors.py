@@ -221,6 +221,8 @@ class RayJob(Job):
         errors = self._ray.exceptions
         try:
             return self._ray.get(self._reference)
+        except errors.TaskCancelledError:
+            return "the run was interrupted"
         except errors.RayTaskError as error:
             return str(error).strip().splitlines()[-1]
         except errors.RayError as error:  # the worker or its node died

@@ -5,7 +5,6 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +160,7 @@ class Results:
         rows = []
         for suite, tasks in [(None, self.held_out), *suites.items()]:
             of = {"suite": suite} if suites else {}
-            for task, sample in product(tasks, range(self.config.evaluation.n)):
+            for task, sample in ((task, k) for task in tasks for k in range(self.config.evaluation.n)):
                 answer = found.get((task.id, sample), lost)
                 asked = {"task_id": task.id, "data_source": task.data_source, "sample": sample}
                 rows.append(asked | {key: answer.get(key) for key in ANSWER} | of)

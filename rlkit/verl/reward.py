@@ -36,7 +36,8 @@ def compute_score(
     """The reward of one answer of a row that `rlkit data export` wrote, with the same keys for every data_source:
     `score` (what trains) and `correct` (1.0 or 0.0, what is reported). `config` is a `reward` section, `answers` the
     folder of the answers log, if any. Raises UngradedAnswer where the grader failed, which is logged."""
-    info, router = dict(extra_info or {}), shared_router(RewardConfig.model_validate(dict(config or {})))
+    info, settings = dict(extra_info or {}), RewardConfig.model_validate(dict(config or {}))
+    router = shared_router(settings)  # pyright: ignore[reportArgumentType]  # frozen models hash
     truth, task_info = from_verl(ground_truth, {k: info[k] for k in WRITTEN if k in info})
     [reward] = router.grade_rows([(data_source, solution_str, truth, task_info)])
     if answers and PLACE in info:

@@ -80,15 +80,8 @@ _ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "tg": "tan", "
             "infinity": "infty", "inf": "infty"}  # fmt: skip
 _STARTS = {"frac", "sqrt", "binom", "lfloor", "lceil", "{", "(", "[", "pi", "infty", *_FUNCTIONS, *_ALIASES}
 _CALLS = {"(", "[", "{", *_FUNCTIONS, *_ALIASES} - {"infinity", "inf"}
-_CLOSING = {
-    "(": ")",
-    "[": "]",
-    "\\{": "\\}",
-    "\\lfloor": "\\rfloor",
-    "\\lceil": "\\rceil",
-    "{": "}",
-    "|": "|",
-}
+_CLOSING = {"(": ")", "[": "]", "{": "}", "|": "|"}
+_CLOSING |= {"\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _AROUND = {"\\lfloor": "floor", "\\lceil": "ceil", "|": "abs"}  # functions written as brackets
 _GREEK = (
     "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|omicron|rho|sigma|tau|upsilon|phi|chi"
