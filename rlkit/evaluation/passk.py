@@ -93,9 +93,7 @@ def _by_prompt(values: Any, prompts: Any, average: Average, sort: bool) -> tuple
     if not x.size:
         raise UserError("There are no values to take the mean of: no sample was graded.")
     if missing := int((~np.isfinite(x)).sum()):
-        raise UserError(
-            f"{missing} of {x.size} values are missing: leave ungraded samples out and count them."
-        )
+        raise UserError(f"{missing} of {x.size} values are missing: leave out and count ungraded samples.")
     codes = np.arange(x.size) if prompts is None else pd.factorize(np.asarray(prompts), sort=sort)[0]
     if len(codes) != x.size:
         raise UserError(f"{x.size} values but {len(codes)} prompts: give one prompt a value.")

@@ -96,10 +96,8 @@ def warm_start(
     name = recorded.get("warm_start", {}).get("name", folder.name)
     same_model = name.rpartition("-")[0] == folder.name.rpartition("-")[0]
     if same_model and name != folder.name and not made(folder := folder.with_name(name)):
-        raise UserError(
-            f"The run's weights were trained over the warm start {folder}, which is not here: copy that folder from "
-            "where the run was trained, or go on there."
-        )
+        told = f"The run was trained over the warm start {folder}, which is not here"
+        raise UserError(f"{told}: copy that folder from where the run was trained, or go on there.")
     if not made(folder):
         with disk_errors(CACHE):
             _make(config, folder, progress)
