@@ -22,7 +22,7 @@ from rlkit.studies.file import load_one
 
 app = typer.Typer(
     help="Train, evaluate and fit the scaling laws of language-model reinforcement learning.",
-    epilog="Begin with: rlkit study params/quickstart.yaml",
+    epilog="Begin in a clone of the repository: rlkit study params/quickstart.yaml",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

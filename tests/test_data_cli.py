@@ -61,6 +61,7 @@ def test_bad_requests_are_one_sentence(params, tmp_path):
 def test_every_source_is_listed_with_its_options():
     text = call("sources")
     assert all(kind in text for kind in sources) and "digits=2" in text
+    assert "arXiv 1911.01547), through" in text, "a sentence ends at a full stop with a space behind it"
 
 
 def test_the_notebook_runs_from_its_parameters(params, tmp_path):

@@ -29,6 +29,13 @@ def outputs(path: Path) -> str:
     return "".join(o.get("text", "") for c in cells if c.cell_type == "code" for o in c.outputs)
 
 
+def test_a_notebook_of_another_folder_is_named_with_what_to_do():
+    with pytest.raises(
+        UserError, match=r"no notebook elsewhere/train\.ipynb\. Call rlkit in the folder that has"
+    ):
+        parameters_of("elsewhere/train.ipynb")
+
+
 def test_parameters_are_read_from_the_tagged_cell(tmp_path):
     assert parameters_of(notebook(tmp_path)) == {
         "lr": 1e-5, "steps": 10, "name": "x", "flag": True, "sizes": [1], "extra": None, "options": {},

@@ -16,7 +16,7 @@ def sources() -> None:
     from rlkit.domains import sources as known
 
     for kind in known:
-        typer.echo(f"{kind}: {' '.join((known[kind].__doc__ or '').partition('.')[0].split())}")
+        typer.echo(f"{kind}: {' '.join((known[kind].__doc__ or '').split()).partition('. ')[0].rstrip('.')}")
         for name, field in known[kind].model_fields.items():
             if name not in ("kind", *Source.model_fields):
                 default = "" if field.is_required() else f"={field.get_default(call_default_factory=True)!r}"

@@ -116,7 +116,8 @@ def _tagged(source: Path, tag: str) -> list[dict[str, Any]]:
     try:
         cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
     except FileNotFoundError:
-        near = did_you_mean(source.name, [p.name for p in source.parent.glob("*.ipynb")])
+        names = [p.name for p in source.parent.glob("*.ipynb")]
+        near = did_you_mean(source.name, names) or f" Call rlkit in the folder that has {source.parent}/."
         raise UserError(f"There is no notebook {source}.{near}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{source} is not a notebook: {error}") from None
