@@ -150,11 +150,10 @@ class Batcher:
                 outcomes: Any = await loop.run_in_executor(self._thread, self._call, prompts)
             except Exception as error:
                 outcomes = [error] * len(batch)
-            for future, outcome in (
-                (f, o) for (_, f), o in zip(batch, outcomes, strict=True) if not f.done()
-            ):
-                failed = isinstance(outcome, Exception)
-                future.set_exception(outcome) if failed else future.set_result(outcome)
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                if not future.done():
+                    failed = isinstance(outcome, Exception)
+                    future.set_exception(outcome) if failed else future.set_result(outcome)
 
     def _call(self, prompts: list[np.ndarray]) -> list[Sample]:
         groups = self.sampler.sample(prompts, 1, seed=0, max_tokens=self.max_tokens, temperature=0.0)

@@ -232,8 +232,7 @@ class AgenticTrainer:
         return [p.episode.trajectory() for p in played]
 
     def save(self, folder: str | Path) -> Path:
-        """A plain Hugging Face folder with the adapter merged in, and the environment beside it (for `rlkit
-        serve`)."""
+        """A plain Hugging Face folder, the adapter merged in, and the environment beside it for `rlkit serve`."""
         save_model(self.policy, Path(folder))
         if self.environment is not None and hasattr(self.environment, "kind"):
             write_environments(Path(folder), [self.environment])

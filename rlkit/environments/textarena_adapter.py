@@ -1,5 +1,4 @@
-"""TextArena (arXiv 2504.11442) both ways: its games for one player here, which needs `pip install textarena`, and
-environments here under its interface."""
+"""TextArena (arXiv 2504.11442, `pip install textarena`) both ways: games for one player, and ours as its games."""
 
 import random
 from collections.abc import Iterator
@@ -93,8 +92,7 @@ class FromTextArena(WholeAnswers):
 
 
 class TextArenaEnv:
-    """An environment with the methods of `textarena.Env`, for its wrappers and agents: one player, whose actions are
-    texts; the seed chooses the problem."""
+    """An environment with the methods of `textarena.Env`: one player acts in texts; the seed chooses the problem."""
 
     def __init__(self, environment: BaseEnvironment) -> None:
         self.environment = environment.model_copy(deep=True)

@@ -1,5 +1,4 @@
-"""What the ablation panel does, without widgets: change a configuration, price it, launch it, keep it, and the tables
-of the runs beside it."""
+"""The ablation panel without widgets: change, price, launch and keep a configuration; tables of its runs."""
 
 import io
 import json
@@ -48,8 +47,7 @@ class Ablation:
         return validate(RunConfig, override(content, {**self.changes, "study": self.study}))
 
     def differences(self) -> dict[str, tuple[Any, Any]]:
-        """Dotted keys in which the changed configuration differs from the base, with both values; seeds apart.
-        Raises UserError for impossible values."""
+        """Dotted keys that differ from the base, seeds apart, with both values. Raises UserError as `config`."""
         return self._differences(self.config.model_dump(mode="json"))
 
     def _differences(self, content: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -67,8 +65,7 @@ class Ablation:
         return f"about {found.flops:.1e} FLOPs, {duration(found.seconds)} here"
 
     def launch(self) -> Launched:
-        """Train the changed configuration in a process of its own, which leaves a CPU core to the notebook.
-        Raises UserError for impossible values."""
+        """Train the changed configuration in its own process, on all cores but one. Raises UserError as `config`."""
         return launch(self.config, {"trainer.num_threads": max(1, usable_cores() - 1)}, root=self.root)
 
     def save(self, path: str | Path) -> Path:

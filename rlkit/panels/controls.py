@@ -45,8 +45,7 @@ def panel(
 
 
 class Panel:
-    """Controls (`widgets`, one for each key), buttons, curves and a table over an ablation. Shown by a notebook as the
-    value of a cell."""
+    """Controls (`widgets`, one a key), buttons, curves and a table over an ablation, shown as the value of a cell."""
 
     def __init__(self, ablation: Ablation, keys: Sequence[str] = KEYS) -> None:
         import ipywidgets as w
@@ -54,7 +53,7 @@ class Panel:
 
         self.ablation, self.widgets = ablation, controls(ablation.base, keys)
         self._start = {key: (widget.value, widget.description) for key, widget in self.widgets.items()}
-        self._values = _flat(ablation.base)
+        self._values = flatten(ablation.base.model_dump(mode="json"))
         self._box, self._picture, self._table = DisplayHandle(), DisplayHandle(), DisplayHandle()
         self._drawn: Any = None
         self._live = Live(self.refresh, self.say)
@@ -166,9 +165,7 @@ class Panel:
             attach(folder).stop(wait=False)
         self._live.follow()
         names = ", ".join(folder.name for folder in active)
-        return (
-            f"{names} ends at its next step border" if names else "No run of this configuration is trained."
-        )
+        return f"{names} ends at its next step border" if names else "No run of this configuration trains."
 
     def _reset(self) -> None:
         for key, widget in self.widgets.items():
@@ -179,7 +176,7 @@ def controls(config: RunConfig, keys: Sequence[str] = KEYS) -> dict[str, Any]:
     """The widget of each key, in their order, and for a mixture one for the weight of each source: a choice, a switch,
     a slider over the schema's bounds (or around the value), or a text that is read as YAML, empty for what is unset.
     Raises UserError for a key that RunConfig lacks, or that holds a section."""
-    flat = _flat(config)
+    flat = flatten(config.model_dump(mode="json"))
     labels = {key: name_of(key) for key in keys}
     weights = [key for key in flat if key.startswith("data.train.") and key.endswith(".weight")]
     if len(weights) > 1:
@@ -237,7 +234,3 @@ def _schema(key: str) -> dict[str, Any]:
         if "$ref" in found:
             found = whole["$defs"][found["$ref"].rsplit("/", 1)[-1]]
     return {**found, **{k: v for k, v in node.items() if k in ("description", "examples")}}
-
-
-def _flat(config: RunConfig) -> dict[str, Any]:
-    return flatten(config.model_dump(mode="json"))

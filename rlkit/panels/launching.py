@@ -56,13 +56,10 @@ def launch(
 
 
 def attach(run: str | Path, root: str | Path = "outputs") -> "Launched":
-    """A run that was started before, here or elsewhere, by its folder or its id. Raises UserError where there is no
-    such run, or several of this id."""
+    """A run that was started before, by its folder or its id. Raises UserError for none, or several of this id."""
     found = [Path(run)] if (Path(run) / "config.yaml").exists() else sorted(Path(root).glob(f"*/runs/{run}"))
     if len(found) != 1:
-        raise UserError(
-            f"There is no one run {str(run)!r} under {root}: give its folder (rlkit status {root})."
-        )
+        raise UserError(f"There is no one run {str(run)!r} in {root}: give its folder (rlkit status {root}).")
     return Launched(found[0])
 
 
@@ -125,13 +122,11 @@ class Launched:
         return self.ended()
 
     def watch(self, every: float = 2.0) -> "Launched":
-        """Show it live: curves, time left, samples and buttons in a notebook, the line of `rlkit status` elsewhere.
+        """Show it live, anew `every` so many seconds: in a notebook curves, time left, samples and buttons, elsewhere
+        the line of `rlkit status`.
 
         In a notebook this returns at once and what it shows lives on; `await run.watch()` lasts until the run has
         ended. Elsewhere it returns then, and interrupting it stops the run at a checkpoint.
-
-        Args:
-            every: seconds between two looks.
         """
         if in_notebook():
             self._view = RunView(self, every)
@@ -144,8 +139,7 @@ class Launched:
         return self.ended()
 
     def __await__(self) -> Generator[Any, None, "Launched"]:
-        """As `wait`, in a notebook's cell whose buttons work meanwhile; interrupting the cell stops the run at a
-        checkpoint."""
+        """As `wait`, in a cell whose buttons work meanwhile; interrupting it stops the run at a checkpoint."""
         return self._until_end().__await__()
 
     async def _until_end(self) -> "Launched":

@@ -20,13 +20,11 @@ _WIDE = {"style": {"description_width": "8em"}, "layout": {"width": "32em"}, "co
 
 
 def law_explorer(source: "LawFit | str | Path", points: "pd.DataFrame | None" = None) -> "Explorer":
-    """A law explorer for a notebook.
+    """A law explorer for a notebook. Raises UserError where the study has no law.
 
     Args:
         source: a fit from `rlkit.fit`, or outputs/<study>, whose analysis fitted a law.
         points: rows to draw, held-out ones among them; default: those of the study, or those fitted.
-
-    Raises UserError: the study has no law.
     """
     if not isinstance(source, str | Path):
         return Explorer(source, points)

@@ -20,8 +20,7 @@ _COLOURS = {"correct": "rgb(1,115,178)", "wrong": "rgb(222,143,5)"}  # apart for
 
 
 def sample_browser(path: str | Path) -> "Browser":
-    """A browser of the samples of a run's folder, outputs/<study> or outputs, for a notebook. Raises UserError where
-    no sample is logged."""
+    """A browser of the samples of a run's folder, outputs/<study> or outputs. Raises UserError without samples."""
     return Browser(read_samples(path))
 
 

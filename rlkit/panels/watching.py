@@ -95,8 +95,7 @@ class RunView:
         self._live.begin()
 
     def refresh(self) -> bool:
-        """Show what the folder holds now; true while the run is being trained. A finished one leaves words in the
-        buttons' place."""
+        """Show what the folder holds now; true while the run trains. A finished one has words for buttons."""
         from IPython.display import Pretty
 
         state = self.run.state
@@ -152,9 +151,7 @@ def show(box: Any, first: Any, *places: Any) -> None:
         place.display(Pretty(""))
 
 
-def button(
-    text: str, icon: str, action: Callable[[], str | None], tooltip: str = "", say: Any = print
-) -> Any:
+def button(text: str, icon: str, action: Callable[[], Any], tooltip: str = "", say: Any = print) -> Any:
     """A button that calls `action` when it is clicked; `say` is told the sentence that comes back, or the UserError."""
     import ipywidgets
 

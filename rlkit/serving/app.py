@@ -111,8 +111,7 @@ def _guard(app: FastAPI, solver: Solver) -> None:
 
 
 async def _check(request: HttpRequest) -> None:
-    """Its bearer token is RLKIT_API_KEY, where that is set, and it says how long its body is (servers hold it to that).
-    Raises Refused."""
+    """Refuse a wrong bearer token, where RLKIT_API_KEY is set, and a body that is large or of unknown length."""
     if key := os.environ.get(API_KEY):
         given = await bearer(request)
         if given is None or not hmac.compare_digest(given.credentials.encode(), key.encode()):
@@ -148,8 +147,7 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which when told to stop takes no more connections; what runs has `grace` seconds, and is then answered
-    with 503."""
+    """uvicorn, which when told to stop takes no more connections; what runs after `grace` seconds gets a 503."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         solver = self.config.app.state.solver  # type: ignore[union-attr]

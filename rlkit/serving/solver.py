@@ -33,8 +33,7 @@ class Settings(BaseModel):
     grace: PositiveFloat = 30.0
     """Seconds that running episodes have when the server is told to stop (503 beyond)."""
     max_turn_length: PositiveInt | None = None
-    """Tokens of one turn. None: as the policy was trained with; 512 where values have several lines, otherwise 64, if
-    that is unknown."""
+    """Tokens of one turn. None: as in training; if that is unknown, 512 where values have several lines, or 64."""
     context: PositiveInt = 4096
     """Most tokens of an episode; a model's own limit may be smaller."""
 

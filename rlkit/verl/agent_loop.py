@@ -124,9 +124,8 @@ class _Sequence:
         """Append an observation if another turn fits behind it; whether it did."""
         before = list(self.messages)
         after = [*before, {"role": "user", "content": observation}]
-        merged, mask, logprobs = await self.loop.ct_merge_context_msg(
-            before, after, self.ids, self.mask, self.logprobs
-        )
+        tokens = self.ids, self.mask, self.logprobs
+        merged, mask, logprobs = await self.loop.ct_merge_context_msg(before, after, *tokens)
         if len(mask) >= self.loop.response_length:
             return False
         self.messages, self.ids, self.mask, self.logprobs = after, merged.token_ids, mask, logprobs

@@ -130,7 +130,7 @@ class _VerlRun:
             with launcher.turn(lambda: interrupt.requested, self._wait) as mine:
                 ended = mine and self._attempt(files, results, done, interrupt)
         finally:
-            results.close()
+            results.tracker.close()
             if self.bar is not None:
                 self.bar.close()
         self._merge(files)
@@ -198,7 +198,8 @@ class _VerlRun:
         """Say how far verl is, and keep in run.json what its start took."""
         ended = startup.look(answered=results.answers.seen > 0)
         if ended or self.store.info.get("phase") != startup.phase:
-            self.store.update(phase=startup.phase, startup=startup.seconds, startup_seconds=startup.total)
+            total = None if startup.phase else sum(startup.seconds.values())
+            self.store.update(phase=startup.phase, startup=startup.seconds, startup_seconds=total)
         if self.bar is None:
             return
         for name in ended:
@@ -213,8 +214,7 @@ class _VerlRun:
         return max(checkpoint_steps(self.store.checkpoints), default=0)
 
     def _merge(self, files: Files) -> None:
-        """Merge verl's newest checkpoint into the run store's: a Hugging Face folder in bfloat16, or an adapter's.
-        Raises RunStopped when it fails."""
+        """Merge verl's newest checkpoint into the run store's, in bfloat16, or its adapter. Raises RunStopped."""
         step, log = verl_step(files.checkpoints), files.attempt / "merge.txt"
         if not step or self._merged_step() == step:
             return

@@ -61,8 +61,7 @@ PHASES = {
     "starting the rollout engine": rb"LLMServerManager: ",
     "first answers": None,
 }
-"""Of verl's start, minutes in which ten processes import torch, vLLM and verl: in order, the line of its log that ends
-each; the first graded answer ends the last."""
+"""Of verl's start, which takes minutes: in order, the line of its log that ends each; the last ends with an answer."""
 
 
 @contextmanager
@@ -176,11 +175,6 @@ class Startup:
     def waited(self) -> float:
         """Seconds in this phase."""
         return time.monotonic() - self._since
-
-    @property
-    def total(self) -> float | None:
-        """Seconds from the start to the first answer; None before it."""
-        return None if self._ahead else sum(self.seconds.values())
 
     def look(self, answered: bool) -> list[str]:
         """Read on. The phases that have ended since the last call."""

@@ -37,8 +37,7 @@ def prepare(config: RunConfig) -> str:
 
 
 def describe(config: RunConfig) -> tuple[Shape, dict[str, int]]:
-    """The shape for the ledger and the parameter counts of what trains, without loading weights. Raises UserError where
-    there is no such model."""
+    """The shape for the ledger and the parameter counts of what trains; loads no weights. Raises UserError."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -29,6 +29,7 @@ PATIENCE = 15.0  # seconds that answers of a logged step may take to show in a s
 SAMPLES_KEPT = 8
 MISSING = "verl returned no answer"
 VALIDATION = ("val-core/", "val-aux/")  # verl's means over bootstraps; the store has pass@k instead
+TRAINED = "training/global_step"  # in the metrics of a step that trained
 ANSWER = ("correct", "value", "error", "tokens", "finish_reason", "response")
 
 
@@ -85,7 +86,7 @@ class Results:
     def _complete(self, came: float, line: dict[str, Any]) -> bool:
         """All answers of a step are here, or were waited for long enough."""
         c, step, data = self.config, int(line["step"]), line["data"]
-        train = c.data.train_batch_size * c.rollout.n if _trained(data) else 0
+        train = c.data.train_batch_size * c.rollout.n if TRAINED in data else 0
         tasks = sum(map(len, (self.held_out, *self.stream.suites.values())))
         test = tasks * c.evaluation.n if _evaluated(data) else 0
         here = self.answers.count(step, "train") >= train and self.answers.count(step, "test") >= test
@@ -94,7 +95,7 @@ class Results:
     def _take(self, step: int, data: dict[str, Any]) -> None:
         metrics = {k: v for k, v in data.items() if not k.startswith(VALIDATION)}
         self.ledger.time("step", data.get("timing_s/step", 0.0))
-        if _trained(data):
+        if TRAINED in data:
             metrics |= self._train(step)
         if _evaluated(data):
             metrics |= self._evaluate(step)
@@ -187,14 +188,6 @@ class Results:
         first, last = (found[choice(found, key=int)] if found else None for choice in (min, max))
         done = {"steps": self.step, "first": first, "last": last}
         return done | {"flops": self.ledger.total, "seconds": self.ledger.seconds.get("step", 0.0)}
-
-    def close(self) -> None:
-        """Flush the tracker."""
-        self.tracker.close()
-
-
-def _trained(data: dict[str, Any]) -> bool:
-    return "training/global_step" in data
 
 
 def _evaluated(data: dict[str, Any]) -> bool:
