@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -255,7 +256,7 @@ def test_a_user_sees_the_phases_and_run_json_keeps_them(tmp_path, monkeypatch, c
     run = rlkit.train(rlkit.load("params/verl_ladder.yaml", kind), root=tmp_path)
     said = capsys.readouterr().err
     assert f"verl's log: {run.folder}/verl/attempt-1/log.txt" in said
-    assert "starting Ray: 0 s" in said and "loading weights: 0 s" in said
+    assert re.search(r"starting Ray: \d+ s", said) and re.search(r"loading weights: \d+ s", said)
     info = json.loads((run.folder / "run.json").read_text())
     assert list(info["startup"]) == list(LINES)[:3] and info["startup_seconds"] is None
     assert info["phase"] == "starting the rollout engine" and info["status"] == "stopped"
