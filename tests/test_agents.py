@@ -21,7 +21,6 @@ from rlkit.measures.episodes import (
     episode_metrics,
     expert_order,
     metrics_text,
-    optimality_gap,
     transition_counts,
 )
 from rlkit.models.ladder import byte_tokenizer
@@ -234,8 +233,6 @@ def test_measures_at_their_ends():
     assert calibration_error([1.0, 1.0], [True, True]) == 0.0
     assert calibration_error([0.5] * 4, [True, True, False, False]) == 0.0
     assert expert_order(episode(1.0), episode(1.0)) == 1.0
-    with pytest.raises(UserError, match="no gap"):
-        optimality_gap(episode(1.0), episode(-1.0))
 
 
 def test_tables_of_actions():

@@ -63,7 +63,7 @@ def _log_axes(ax: Axes, x: pd.Series, fit: LawFit) -> None:
     """Logarithmic axes where all of x is positive and where the law's residuals are logarithmic."""
     if (x > 0).all():
         ax.set_xscale("log")
-    if fit.space == "log":
+    if fit.problem.space == "log":
         ax.set_yscale("log")
 
 
@@ -218,7 +218,7 @@ def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:
             dots: Any = style | {"linestyle": "none", "label": short(value) if few else None}
             ax.plot(part["predicted"], part["residual"], **dots)
         ax.axhline(0, color="0.4", linewidth=0.6)
-        of = {"log": " of the logarithm", "logit": " of the logit"}.get(fit.space, "")
+        of = {"log": " of the logarithm", "logit": " of the logit"}.get(fit.problem.space, "")
         label_axes(ax, f"predicted {LABELS.get(y, y)}", f"residual{of}")
         if few:
             legend(ax, LABELS.get(name, name))

@@ -42,8 +42,7 @@ def backtest(
     **options: Any,
 ) -> Backtest:  # fmt: skip
     """Fit without the rows that `holdout` chooses or whose `held_out` is true, and predict them; rows that `exclude`
-    leaves out are neither. Options are those of `fit`, without group. A UserError where nothing is held out, or as
-    `fit`."""
+    leaves out are neither. Options and errors are those of `fit`, without group; nothing held out is one, too."""
     if options.get("group") is not None:
         raise UserError("backtest takes one group at a time: select its rows first.")
     held = tables.frozen(df) | tables.choose(df, holdout, "holdout")[0]
@@ -86,11 +85,10 @@ def compare(
             failed[name] = str(error)
             continue
         c, lack = test.fit.criteria, test.fit.lack_of_fit
-        rows.append(
-            {"law": name, "tail_rmse": test.rmse, "tail_bias": test.bias, "inside": test.inside, "aicc": c.aicc,
-             "aic": c.aic, "bic": c.bic, "r2": c.r2, "lack_of_fit": np.nan if lack is None else lack.p,
-             "parameters": len(test.fit.law.free), "n": len(test.fit.table), "warnings": len(test.fit.warnings)}
-        )  # fmt: skip
+        rows.append({"law": name, "tail_rmse": test.rmse, "tail_bias": test.bias, "inside": test.inside,
+                     "aicc": c.aicc, "aic": c.aic, "bic": c.bic, "r2": c.r2,
+                     "lack_of_fit": np.nan if lack is None else lack.p, "parameters": len(test.fit.law.free),
+                     "n": len(test.fit.table), "warnings": len(test.fit.warnings)})  # fmt: skip
     if not rows:
         raise UserError(" ".join(dict.fromkeys(failed.values())))
     rows += [{"law": name, "failed": why} for name, why in failed.items()]
@@ -115,37 +113,33 @@ class Recovery:
         honest = coverage.min() >= self.level - margin - 0.02
         verdict = "are honest" if honest else f"are too short (worst: {coverage.idxmin()})"
         shown = ", ".join(f"{name} {share:.0%}" for name, share in coverage.items())
-        return (
-            f"If the law is true, intervals of nominal {self.level:.0%} {verdict}: on {self.replicates} simulated "
-            f"copies of this design they hold the truth in {shown} (± {margin:.0%} from the number of copies)."
-        )
+        held = f"on {self.replicates} simulated copies of this design they hold the truth in {shown}"
+        told = f"{held} (± {margin:.0%} from the number of copies)"
+        return f"If the law is true, intervals of nominal {self.level:.0%} {verdict}: {told}."
 
 
 def recover(one: LawFit, replicates: int = 100, level: float = 0.95, seed: int = 0) -> Recovery:
     """Simulate the fit's own design and state the coverage of its intervals, if the law is true: each copy has new
-    noise like its residuals (of clusters, with an offset each) and at most 200 resamples. A UserError for fits of
-    several groups, for a law that its own data reject, and where no copy could be fitted."""
+    noise like its residuals and at most 200 resamples. A UserError for several groups, and a law that is rejected."""
     if isinstance(one, Mapping):
         raise UserError(f"recover takes one group at a time: give fit[{next(iter(one))!r}].")
     if (test := one.lack_of_fit) is not None and test.p < 0.05:
         told = f"is rejected by its own data (p = {test.p:.2g}), so copies of it say nothing of its intervals"
         raise UserError(f"The law {one.law.name!r} {told}: fit another law.")
-    names, found = one.law.free, []
+    names, space, found = one.law.free, one.problem.space, []
     kind = "residual" if one.resampled is None else one.resampled.kind
     rng = generator("laws", "recover", seed)
     for i, value in enumerate(draw_values(one, kind, replicates, rng)):
-        rows = replace(one.table, y=to_space(value, one.space, "linear")[0])
+        rows = replace(one.table, y=to_space(value, space, "linear")[0])
         options = {"count": min(one.count, 200), "kind": one.kind, "seed": i}
         with suppress(UserError):
-            ends = LawFit(**vars(search(rows, one.law, one.loss, one.space)), **options).interval(level)
+            ends = LawFit(**vars(search(rows, one.law, one.loss, space)), **options).interval(level)
             found.append([ends[p] for p in names])
     if not found:
         raise UserError(f"None of the {replicates} simulated copies of this design could be fitted.")
     low, high = np.moveaxis(np.array(found), 2, 0)  # (copies, parameters) each
     truth = np.array([one.params[p] for p in names])
-    table = pd.DataFrame(
-        {"parameter": names, "truth": truth, "coverage": ((low <= truth) & (truth <= high)).mean(axis=0),
-         "median_width": np.median(high - low, axis=0),
-         "open_ended": (np.isinf(low) | np.isinf(high)).mean(axis=0)}
-    )  # fmt: skip
+    inside, open_ended = (low <= truth) & (truth <= high), np.isinf(low) | np.isinf(high)
+    table = pd.DataFrame({"parameter": names, "truth": truth, "coverage": inside.mean(axis=0)})
+    table = table.assign(median_width=np.median(high - low, axis=0), open_ended=open_ended.mean(axis=0))
     return Recovery(table, len(found), level, replicates - len(found))

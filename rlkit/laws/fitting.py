@@ -95,7 +95,7 @@ class LawFit(Optimum):
         problem, name = replace(self.problem, columns=columns), self.table.record["weights"]
         with np.errstate(all="ignore"):  # a degenerate law leaves the range of floats beyond its data
             center = problem.predict(self.z[None])[0]
-            natural = to_space(center, self.space, "linear")[0]
+            natural = to_space(center, problem.space, "linear")[0]
             value = pd.Series(natural, df.index, name=self.table.names["y"])
             if band is None:
                 return value
@@ -116,7 +116,7 @@ class LawFit(Optimum):
                     rng = np.random.default_rng(self.seed)
                     draws = draws + rng.choice(e, size=(len(draws), repeats)).mean(axis=1)[:, None] * noise
                 ends = self._percentiles(draws, center, level)
-            ends = to_space(ends, self.space, "linear")[0]
+            ends = to_space(ends, problem.space, "linear")[0]
         found = {"prediction": value, "low": np.minimum(*ends), "high": np.maximum(*ends)}
         return pd.DataFrame(found, index=df.index)
 

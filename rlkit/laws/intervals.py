@@ -133,9 +133,8 @@ def draw_values(found: Optimum, kind: str, count: int, rng: np.random.Generator)
 
 
 def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
-    """Every resample starts from the known optimum that suits it best, and again from its neighbours' solutions where
-    one beats its own. A UserError where they have too few distinct points."""
-    rows, losses, units, rho = found.table, found.loss.refit(found.spread), len(found.table), 0.0
+    """Parameters of `count` resamples, as `refit` finds them; a UserError where they have too few distinct points."""
+    rows, losses, units, rho = found.table, found.loss.path(found.spread, near=True), len(found.table), 0.0
     if kind not in ("case", "residual"):
         raise UserError(f"resample is {kind!r}: use 'case' or 'residual'.")
     if kind == "residual" and (rows.cluster is not None or rows.order is not None):
@@ -276,7 +275,7 @@ def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:
     at = np.repeat(fit.z[None], len(index), axis=0)
     for factor in WALK:
         offset = np.minimum(factor * unit, reach)
-        at, height = _constrained(fit, at, index, fit.z[index] + side * offset)
+        at, height, _ = _constrained(fit, at, index, fit.z[index] + side * offset)
         offsets.append(offset)
         heights.append(height)
         if np.all((height > limit) | (offset >= reach)):
@@ -287,7 +286,7 @@ def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:
 
     def beyond(offset: np.ndarray, row: np.ndarray) -> np.ndarray:
         i = row.astype(int)
-        at[i], height = _constrained(fit, at[i], index[i], fit.z[index[i]] + side[i] * offset)
+        at[i], height, _ = _constrained(fit, at[i], index[i], fit.z[index[i]] + side[i] * offset)
         return height - limit
 
     between = offsets[first - 1, rows], offsets[first, rows]
@@ -297,14 +296,11 @@ def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:
     return dict(zip(names, zip(ends[::2], ends[1::2], strict=True), strict=True))
 
 
-def _constrained(
-    fit: Optimum, at: np.ndarray, index: np.ndarray, fixed: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _constrained(fit: Optimum, at: np.ndarray, index: np.ndarray, fixed: np.ndarray) -> Solution:
     """Minima over the other parameters with coordinate index[i] of row i held at fixed[i]."""
     start, rows = at.copy(), np.arange(len(at))
     start[rows, index] = fixed
     free = np.repeat(fit.law.estimated[None], len(at), axis=0)
     free[rows, index] = False
-    losses = fit.loss.refit(fit.spread)
-    solution = minimise(fit.problem, start, fit.observed, fit.table.weights, losses, 1e-9, free)
-    return solution.z, solution.objective
+    losses = fit.loss.path(fit.spread, near=True)
+    return minimise(fit.problem, start, fit.observed, fit.table.weights, losses, 1e-9, free)

@@ -139,8 +139,7 @@ class Law:
 
 
 def law(name: str, **options: Any) -> Callable[[Callable[..., np.ndarray]], Law]:
-    """Decorator: register a function as the law `name`; options are the attributes of `Law`. A UserError where it has
-    no parameters (keyword-only arguments), or options name none of them."""
+    """Decorator that registers a law; options are attributes of `Law`, a UserError where they name no parameter."""
 
     def build(function: Callable[..., np.ndarray]) -> Law:
         arguments = inspect.signature(function).parameters.values()

@@ -58,14 +58,10 @@ class Optimum:
         """Rows less free parameters."""
         return len(self.table) - len(self.law.free)
 
-    @property
-    def space(self) -> Space:
-        return self.problem.space
-
     @cached_property
     def observed(self) -> np.ndarray:
         """(n,) y in residual space."""
-        return to_space(self.table.y, "linear", self.space)[0]
+        return to_space(self.table.y, "linear", self.problem.space)[0]
 
     @cached_property
     def predicted(self) -> np.ndarray:
@@ -201,9 +197,7 @@ def _project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points:
     return out
 
 
-def _alike(
-    problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss, points: np.ndarray
-) -> np.ndarray:
+def _alike(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss, grid: np.ndarray) -> np.ndarray:
     """The grid with the parameters that the law shares with the law `like` at that law's starts and best fits."""
     law, simple = problem.law, resolve(str(problem.law.like))
     simple = simple.pin(**{k: v for k, v in law.pinned.items() if k in simple.parameters})
@@ -211,9 +205,9 @@ def _alike(
     begin = _starts(sub, y, weights, loss)
     found = minimise(sub, begin, y, weights, [loss], 1e-8)
     best = np.unique(np.round([*begin, *found.z[np.argsort(found.objective)[:4]]], 3), axis=0)
-    values, out = simple.from_z(best)[0], np.repeat(points, len(best), axis=0)
+    values, out = simple.from_z(best)[0], np.repeat(grid, len(best), axis=0)
     for name in set(simple.parameters) - set(law.pinned):
-        out[:, law.parameters.index(name)] = np.tile(values[:, simple.parameters.index(name)], len(points))
+        out[:, law.parameters.index(name)] = np.tile(values[:, simple.parameters.index(name)], len(grid))
     return out
 
 

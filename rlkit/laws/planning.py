@@ -50,8 +50,7 @@ def allocate(
     """Compute-optimal size and data for each budget: the best y on N·D·flops_per_cell = budget, the highest of a law of
     pass rates (a logit) and else the lowest. `law` is a LawFit (its draws give the intervals), or a law with `params`
     (and `draws`, (B, p)), of N and one of D, X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token. One row
-    a budget: budget, N, data, their ratio, y; N_low, N_high, y_low, y_high of draws; at_edge: not within nine
-    decades."""
+    a budget: budget, N, data, their ratio, y; of draws N_low, N_high, y_low, y_high; at_edge (of nine decades)."""
     (form, every), rows = _known(law, params, draws), []
     data = next((c for c in DATA if c in form.columns), "")
     if {"N", data} != set(form.columns):
@@ -90,11 +89,8 @@ def _best(law: Law, values: np.ndarray, cells: float, data: str) -> tuple[np.nda
     return np.column_stack([N, cells / N, y[rows, k]]), edge
 
 
-def _rollouts(
-    law: Law, every: np.ndarray, budget: Sequence[float], prompts: int, level: float
-) -> pd.DataFrame:
-    """The best rollouts a prompt for each budget of rollouts, by a law that `rlkit.measures.allocation.rollouts_law`
-    fitted (parameters and draws, (1 + B, p)), and the steps that so many, as a whole number, leave."""
+def _rollouts(law: Law, every: np.ndarray, budget: list[float], prompts: int, level: float) -> pd.DataFrame:
+    """The best rollouts a prompt in each budget of rollouts (parameters (1 + B, p)), and the steps that they leave."""
     if len(law.columns) != 1:
         raise UserError(f"prompts needs a law of one column, the budget in rollouts, not of {law.columns}.")
     C = np.asarray(budget, dtype=float)
@@ -112,9 +108,8 @@ def design(
 ) -> pd.DataFrame:  # fmt: skip
     """The estimates to expect of a least-squares fit before a study is run: measurements (`runs`, a row each) are drawn
     from the law with noise of a standard deviation in residual space, and fitted, so many times over. Returns one row a
-    parameter: parameter, truth, low and high (which hold the share `level` of the estimates), width, and at_bound, how
-    many ended at a bound or ran away; `attrs` has draws and failed, how many fits did. A UserError for columns or
-    parameters missing, noise that is not positive, a design that does not determine the law."""
+    parameter: parameter, truth, low and high (which hold the share `level` of the estimates), width, at_bound (how many
+    ended at a bound or ran away); `attrs`: draws, failed. A UserError for a design that does not determine the law."""
     form, (values, *_) = _known(law, params)
     if not noise > 0:
         raise UserError(f"noise is {noise:g}: give the standard deviation of one measurement, above 0.")
@@ -179,8 +174,7 @@ class PlanResult:
 
 
 def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> PlanResult:
-    """Carry out a plan file (or its content): allocate budgets, and say which intervals a design would give. A
-    UserError for anything wrong in the file, or neither a budget nor a design."""
+    """Carry out a plan file, or its content: allocate budgets, simulate a design. A UserError for any fault in it."""
     where, content = ("", dict(source)) if isinstance(source, Mapping) else (str(source), read_yaml(source))
     config: PlanConfig = validate(PlanConfig, override(content, overrides or {}), where=where)
     record = _record(config.fit)

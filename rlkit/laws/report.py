@@ -120,7 +120,7 @@ def _misfit(fit: "LawFit") -> Iterator[str]:
     if test is not None and test.p < 0.05:
         told = "its intervals and predictions are not to be trusted; try another law"
         yield f"The law {fit.law.name!r} is rejected by its own data ({test}): {told}."
-    if STRAIGHT.get(fit.law.name) == fit.space:
+    if STRAIGHT.get(fit.law.name) == fit.problem.space:
         x = np.log(columns["x"])
         x = (x - x.mean()) / x.std()
         _, p = _more_explained(fit, [x**0, x], [x**0, x, x**2])
@@ -211,11 +211,11 @@ def summary(fit: "LawFit", level: float = 0.95) -> str:
         loss = f"Huber, delta = {fit.loss.delta:g}"
     if drawn:
         method = f"{drawn.kind} bootstrap ({len(drawn.values)} draws, {drawn.units} units)"
-    space = {"log": f"ln {y}", "linear": y, "loglog": f"ln(-ln {y})", "logit": f"logit {y}"}[fit.space]
+    spaces = {"log": f"ln {y}", "linear": y, "loglog": f"ln(-ln {y})", "logit": f"logit {y}"}
     lines = [
         f"{fit.law.name}: {fit.law.source}",
         f"y = {y}; " + ", ".join(f"{k} = {v}" for k, v in t.names.items() if k != "y"),
-        f"{len(t)} of {t.record['rows']} rows; loss {loss}, summed, residuals in {space}",
+        f"{len(t)} of {t.record['rows']} rows; loss {loss}, summed, residuals in {spaces[fit.problem.space]}",
         *(f"exclude: {rule['rule']} ({rule['rows']} rows)" for rule in t.record["exclude"]),
         *(f"holdout: {rule['rule']} ({rule['rows']} rows)" for rule in t.record["holdout"]),
         f"objective {fit.objective:.9g}, which {s.agree} of {s.tried} starts reached",
@@ -274,7 +274,7 @@ def to_json(fit: "LawFit", path: str | Path | None = None, level: float = 0.95) 
         "law": fit.law.name, "source": fit.law.source, "params": fit.params, "pinned": fit.law.pinned,
         "stderr": fit.stderr, "interval": {"level": level, **fit.interval(level)},
         "draws": drawn and drawn.values[:: -(-len(drawn.values) // KEPT)],
-        "loss": {"name": fit.loss.name, "delta": fit.loss.delta, "residuals": fit.space},
+        "loss": {"name": fit.loss.name, "delta": fit.loss.delta, "residuals": fit.problem.space},
         "objective": fit.objective, "starts": fit.starts._asdict(),
         "bootstrap": counts and {k: v for k, v in counts.items() if k != "values"},
         "n": len(fit.table), "residual_sd": noise, "columns": fit.table.names,

@@ -24,9 +24,8 @@ def fit_coverage(
     seed: int = 0,
 ) -> LawFit:  # fmt: skip
     """Fit the coverage law -ln pass@k = a·k^-b to pass@k averaged over problems, by least squares in ln(-ln pass@k).
-    The points of a curve share their samples, so problems are resampled. df: one row a problem. n, c: columns with its
-    samples and correct ones. ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n. Points with a pass@k
-    of 0 or 1 are left out, resamples with one counted as lost."""
+    Points of a curve share samples, so problems are resampled. df: one row a problem; n, c: its samples and correct
+    ones; ks: default 1, 2, 5, 10 … up to the smallest n. Points of 0 or 1 are left out, resamples with one are lost."""
     counts, correct = (column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
     round_ones = [m * 10**e for e in range(8) for m in (1, 2, 5) if m * 10**e <= counts.min()]
     grid = np.asarray(round_ones if ks is None else list(ks))
@@ -37,19 +36,18 @@ def fit_coverage(
         told = f"pass@k lies strictly between 0 and 1 at {usable.sum()} of {len(grid)} k"
         raise UserError(f"{told}: give more values in ks.")
     curve = pd.DataFrame({"k": grid[usable], "pass@k": mean[usable]})
-    one: LawFit = fit(curve, "coverage", y="pass@k", x="k", loss="ls", bootstrap=0)
+    one: LawFit = fit(curve, "coverage", y="pass@k", x="k", loss="ls", bootstrap=0, seed=seed)
     if not bootstrap:
         return one
     means = resample_sums(values[:, usable], generator("laws", "coverage", seed), bootstrap) / len(values)
     means = means[((means > 0) & (means < 1)).all(axis=1)]
     note = f"The intervals resample {len(values)} problems; they allow for other problems, not for other k."
-    return with_draws(one, means, bootstrap, len(values), seed, [note])
+    return with_draws(one, means, bootstrap, len(values), [note])
 
 
 def fit_beta_binomial(df: pd.DataFrame, *, n: str = "n", c: str = "c") -> dict[str, float]:
-    """alpha and beta of the Beta distribution of problems' rates, by maximum likelihood of their counts; pass@k is then
-    1 - B(alpha, beta + k)/B(alpha, beta). A row of df is a problem, n and c are columns with its samples and correct
-    ones. A UserError where all samples are right, or all wrong."""
+    """alpha and beta of the Beta distribution of problems' rates by maximum likelihood (df, n, c: see `fit_coverage`);
+    pass@k is then 1 - B(alpha, beta + k)/B(alpha, beta). A UserError where all samples are right, or all wrong."""
     counts, correct = (column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
     rate = np.mean(pass_at_k(counts, correct, 1))
     if not 0 < rate < 1:
@@ -80,7 +78,7 @@ def fit_pass_rates(
     wide = wide if y == "pass@1" else 1 - wide
     points = graded.groupby("run").first().drop(columns=["task_id", "correct"])
     points = points.assign(**{y: wide.mean(axis=1)})
-    one: LawFit = fit(points.reset_index(), law, y=y, x=x, bootstrap=0, **options)
+    one: LawFit = fit(points.reset_index(), law, y=y, x=x, bootstrap=0, seed=seed, **options)
     runs = points.index[one.table.rows]
     cells = pd.factorize(points.loc[runs, "cell"])[0]
     size = np.bincount(cells)
@@ -91,13 +89,12 @@ def fit_pass_rates(
         return replace(one, notes=tuple(notes[1:]))
     rates, rng = wide.loc[runs].to_numpy()[:, None], generator("laws", "pass rates", seed)
     values = np.clip(resample_runs(rates, cells, bootstrap, rng)[:, :, 0], 1e-6, 1 - 1e-6)
-    return with_draws(one, values, bootstrap, max(len(runs) - len(size), 1) + 1, seed, notes)
+    return with_draws(one, values, bootstrap, max(len(runs) - len(size), 1) + 1, notes)
 
 
 def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, runs, k) means over problems of resampled `rates` (runs, k, problems; NaN: not graded): problems are
-    drawn for all runs, then runs of each of `cells` (runs,), whose deviations are inflated by sqrt(m/(m - 1)) for m
-    runs."""
+    drawn for all runs, then runs of each of `cells` (runs,), whose deviations sqrt(m/(m - 1)) inflates for m runs."""
     of_cell, size, problems = np.eye(cells.max() + 1)[cells], np.bincount(cells), rates.shape[2]
     drawn = rng.multinomial(problems, np.full(problems, 1 / problems), count)
     total, seen = (np.tensordot(drawn, a, (1, 2)) for a in (np.nan_to_num(rates), 1.0 - np.isnan(rates)))
@@ -108,13 +105,11 @@ def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.rand
     return mean + inflate * (np.take_along_axis(values, picked[:, :, None], axis=1) - mean)
 
 
-def with_draws(
-    one: LawFit, values: np.ndarray, asked: int, units: int, seed: int, notes: Sequence[str]
-) -> LawFit:
+def with_draws(one: LawFit, values: np.ndarray, asked: int, units: int, notes: Sequence[str]) -> LawFit:
     """The fit with resamples from values (B, n) of y, of so many independent units; others of `asked` are lost."""
-    targets = to_space(values, "linear", one.space)[0]
-    start, losses = np.repeat(one.z[None], len(values), axis=0), one.loss.refit(one.spread)
+    targets = to_space(values, "linear", one.problem.space)[0]
+    start, losses = np.repeat(one.z[None], len(values), axis=0), one.loss.path(one.spread, near=True)
     solved = minimise(one.problem, start, targets, one.table.weights, losses, 1e-12)
     usable = np.isfinite(solved.objective)
     draws = Draws(one.law.from_z(solved.z[usable])[0], asked - int(usable.sum()), "cluster", units)
-    return replace(one, given=draws, seed=seed, notes=tuple(notes))
+    return replace(one, given=draws, notes=tuple(notes))

@@ -1,5 +1,4 @@
-"""Losses, and the batched solver: many fits of one law, each with its own start and row weights. Starts and resamples
-are rows of one batch: parameters (B, p), weights (B, n) or (1, n), observations (B, n) or (1, n)."""
+"""Losses, and the batched solver: many fits of one law at once, each with its own start, weights and observations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -51,18 +50,14 @@ class Loss:
         unit = 1 if self.name == "huber" else 1 / self.delta
         return Terms(unit * slope * (r - 0.5 * slope), unit * slope, unit * inside, unit * majorant)
 
-    def path(self, scale: float) -> "list[Loss]":
-        """Losses to minimise in turn, ending with this one; `scale` is the spread of y in residual units."""
-        if self.name == "huber":
-            wide = np.geomspace(scale / 10, self.delta, 4) if self.delta < scale / 30 else [self.delta]
-            return [replace(self, delta=float(d)) for d in wide]
+    def path(self, scale: float, near: bool = False) -> "list[Loss]":
+        """Losses to minimise in turn, ending with this one; fewer from a start near it. `scale`: the spread of y."""
+        deltas = [self.delta]
         if self.name == "lad":
-            return [replace(self, delta=float(d)) for d in scale * np.geomspace(1e-1, 1e-9, 14)]
-        return [self]
-
-    def refit(self, scale: float) -> "list[Loss]":
-        """The shorter path from a neighbouring optimum, e.g. from that of all rows to that of a resample."""
-        return self.path(scale)[3:] if self.name == "lad" else [self]
+            deltas = scale * np.geomspace(1e-1, 1e-9, 14)[3 if near else 0 :]
+        elif self.name == "huber" and not near and self.delta < scale / 30:
+            deltas = np.geomspace(scale / 10, self.delta, 4)
+        return [replace(self, delta=float(delta)) for delta in deltas]
 
 
 def make_loss(loss: str | Loss | None, delta: float | None) -> Loss:
@@ -177,8 +172,7 @@ class Problem:
         self, z: np.ndarray, value: np.ndarray, terms: Terms, weights: np.ndarray, free: np.ndarray
     ) -> Quadratic:
         """The objective's local model at z, where the law has these values and the loss these terms; coordinates that
-        are not free have no slope. Where the law is not finite the objective is infinite, and the step there is
-        refused."""
+        are not free have no slope. Where it is not finite the objective is infinite, and the step is refused."""
         J = self.jacobian(z, value)
         if not free.all():
             J *= free[:, :, None]
@@ -268,8 +262,7 @@ def _levenberg(problem: Problem, z, y, weights, loss, tolerance: float, free, ro
 
 
 def _at_bounds(problem: Problem, found: Solution, y, weights, loss: Loss, tolerance: float, free) -> None:
-    """Rows still walking to a bound, infinitely far away in z, are solved again, in place, with each linear parameter
-    in turn held at the bound it is nearest to, and keep the best."""
+    """Solve rows that still walk to a bound again, in place, each linear parameter in turn held at its nearest one."""
     law = problem.law
     walking = np.flatnonzero(~found.converged & np.isfinite(found.objective))
     for j, name in enumerate(law.parameters):

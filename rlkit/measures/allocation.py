@@ -18,9 +18,8 @@ ROLLOUTS, PROMPTS = "rollout.n", "data.train_batch_size"
 def at_budgets(evals: pd.DataFrame, df: pd.DataFrame, budgets: int = 6) -> pd.DataFrame:
     """pass@1 of each split of equal budgets, over problems that every evaluation of a run graded. A run with n rollouts
     a prompt and B prompts a step has spent n·B·step; between evaluations its pass@1 is taken as straight. Budgets are
-    evenly spaced in the logarithm over what all runs have spent. Returns one row a budget and split: budget, rollout.n,
-    data.train_batch_size, steps, pass@1, runs, best (of its budget). A UserError for fewer than three values of
-    rollout.n, or no budget in common."""
+    geometric over what all runs have spent. Returns one row a budget and split: budget, rollout.n, steps, pass@1, runs,
+    data.train_batch_size, best (of its budget). A UserError for fewer than three rollout.n, or no budget in common."""
     runs, spent, rates = _rates(evals, df, budgets)
     table = pd.DataFrame(np.nanmean(rates, axis=2), index=runs.index, columns=spent).join(runs)
     table = table.melt([ROLLOUTS, PROMPTS], spent.tolist(), "budget", "rate")
@@ -46,7 +45,7 @@ def rollouts_law(
     if np.ptp(best[0]) == 0:
         raise UserError(f"The best rollout.n is {best[0][0]:g} at every budget: add values of it for a law.")
     points = pd.DataFrame({"budget": spent, ROLLOUTS: best[0]})
-    one: LawFit = fit(points, law, y=ROLLOUTS, x="budget", bootstrap=0)
+    one: LawFit = fit(points, law, y=ROLLOUTS, x="budget", bootstrap=0, seed=seed)
     size = np.bincount(cells)
     notes = [f"The intervals are over {len(size)} splits' seeds and {rates.shape[2]} problems."]
     if edge.any():
@@ -55,12 +54,10 @@ def rollouts_law(
     if not bootstrap:
         return replace(one, notes=tuple(notes[1:]))
     draws = resample_runs(rates, cells, bootstrap, generator("measures", "rollouts", seed))
-    return with_draws(one, _best(runs, draws)[0], bootstrap, max(len(runs) - len(size), 1) + 1, seed, notes)
+    return with_draws(one, _best(runs, draws)[0], bootstrap, max(len(runs) - len(size), 1) + 1, notes)
 
 
-def _rates(
-    evals: pd.DataFrame, df: pd.DataFrame, budgets: int
-) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+def _rates(evals: pd.DataFrame, df: pd.DataFrame, count: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     """Runs with their split, budgets (k,), and pass@1 (runs, k, problems), NaN where an evaluation lacks a problem."""
     runs = df.drop_duplicates("run").set_index("run")[[ROLLOUTS, PROMPTS]].astype(int).sort_index()
     if (several := runs[ROLLOUTS].nunique()) < 3:
@@ -74,7 +71,7 @@ def _rates(
     high = min((s.max() for s in spent.values()), default=0.0)
     if not 0 < low < high:
         raise UserError(f"Runs begin by {low:g} and end by {high:g} rollouts: they have no budget in common.")
-    at = np.geomspace(low, high, budgets)
+    at = np.geomspace(low, high, count)
     rates = []
     for run, part in curves.items():
         weights = np.stack([np.interp(at, spent[run], unit) for unit in np.eye(len(part))], axis=1)

@@ -18,9 +18,8 @@ DRAWS = 4000
 
 
 def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | None = None) -> pd.DataFrame:
-    """What each doubling of `x`, a key of the config, adds to final pass@1 between neighbouring values of it, paired by
-    problem, within each value of the column `by`: one row a pair, with `by`, from, to, change (of pass@1), per_doubling
-    with low and high, problems."""
+    """What each doubling of `x`, a key of the config, adds to final pass@1 between neighbouring values, paired by
+    problem, in each value of `by`: one row a pair, with from, to, change, per_doubling with low and high, problems."""
     last, rows = graded_ends(evals)["after"], []
     last = last.assign(**{x: last["run"].map(df.groupby("run")[x].first())})
     for name, part in last.groupby(by) if by else [(None, last)]:
@@ -63,12 +62,11 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
 def differences(evals: pd.DataFrame) -> pd.DataFrame:
     """Final pass@1 of each value of a factor less that of its baseline, everything else of the cell being equal.
     Factors are `variant` and the keys of the grid; the baseline is the first value in the study's file, or named by
-    `baselines`. Problems are paired: the interval over them says what other problems would give of these very runs; the
-    one over seeds and problems resamples both, and knows little of two seeds (docs/concepts/metrics.md). Returns one
-    row a factor and cell of another value, in the order of the file, smallest model first: factor, cell, value,
-    baseline, model.path, difference, low and high (over problems), low_seeds and high_seeds (over both; NaN where a
-    cell has one seed), problems, seeds and baseline_seeds, spread (between seeds of a cell, a standard deviation),
-    steps_least and steps (of both cells). A UserError where nothing has a baseline beside it."""
+    `baselines`. Problems are paired: the interval over them is of these very runs; the one over seeds and problems
+    resamples both, and knows little of two seeds (docs/concepts/metrics.md). Returns one row a factor and cell of
+    another value, smallest model first: factor, cell, value, baseline, model.path, difference, low and high (over
+    problems), low_seeds and high_seeds (over both; NaN of one seed), problems, seeds and baseline_seeds, spread (of
+    seeds, a standard deviation), steps_least and steps (of both cells). A UserError where nothing has a baseline."""
     last = graded_ends(evals)["after"]
     cells = dict(list(last.groupby("cell")))
     known = last.groupby("cell")["factors"].first() if "factors" in last else pd.Series(dtype=object)
@@ -90,10 +88,9 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
         one, other = cells[name], cells[beside]
         steps, pair = pd.concat([one["step"], other["step"]]), {"value": value, "baseline": base}
         told = {k: str(v) if key == "variant" else value_of(key, v) for k, v in pair.items()}
-        rows.append(
-            {"factor": key, "cell": name, **told, "model.path": one["model.path"].iloc[0],
-             **_difference(one, other), "steps_least": steps.min(), "steps": steps.max()}
-        )  # fmt: skip
+        row = {"factor": key, "cell": name, **told, "model.path": one["model.path"].iloc[0]}
+        ends = {"steps_least": steps.min(), "steps": steps.max()}
+        rows.append({**row, **_difference(one, other), **ends})
     if not rows:
         raise UserError(f"No cell was evaluated beside its baseline of {', '.join(compared)}.")
     return remember(pd.DataFrame(rows), evals, "cell")
@@ -147,9 +144,8 @@ def crossing(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
 
 
 def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
-    """How different the samples of one problem are, before and after training: one row a value of `by`, smallest model
-    first, and `when`, with distinct (the share of different responses of a run to a problem), low and high, solved
-    (share of problems with a correct sample), samples a problem."""
+    """How different the samples of one problem are, before and after training: one row a value of `by` and `when`, with
+    distinct (share of different responses), low and high, solved (share of problems solved), samples a problem."""
     rows, both = [], graded_ends(evals)
     for name, (when, part) in itertools.product(in_order(evals, by)[by], both.items()):
         problems = part[part[by] == name].groupby(["run", "task_id"])

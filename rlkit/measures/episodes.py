@@ -20,13 +20,6 @@ def expert_order(trajectory: Trajectory, expert: Trajectory) -> float:
     return SequenceMatcher(None, own, other, autojunk=False).ratio()
 
 
-def optimality_gap(trajectory: Trajectory, expert: Trajectory) -> float:
-    """The share of the expert's return, which must be positive, that is missing; below 0 where it is beaten."""
-    if expert.total_reward <= 0:
-        raise UserError(f"The expert's return is {expert.total_reward:g}, so there is no gap to measure.")
-    return 1 - trajectory.total_reward / expert.total_reward
-
-
 def calibration_error(confidences: Sequence[float], successes: Sequence[bool]) -> float:
     """Expected calibration error (Guo et al. 2017, arXiv 1706.04599) over ten bins of equal width."""
     p, y = np.asarray(confidences, float), np.asarray(successes, float)
@@ -52,8 +45,8 @@ def episode_metrics(
     Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions, structure (the
     share of turns that are one action as the environment writes it), completed (no limit ended it), calibration_error
     of the last action's probability in completed episodes of a model (no interval), and, given the expert's episodes on
-    the same problems in the same order, expert_order, and optimality_gap where the expert always earns something
-    positive. A UserError for a group without episodes or steps."""
+    the same problems in the same order, expert_order, and optimality_gap, the share of its return that is missing,
+    where that is always positive. A UserError for a group without episodes or steps."""
     rows = []
     for name, episodes in groups.items():
         if not episodes or not all(len(t) for t in episodes):
@@ -65,7 +58,7 @@ def episode_metrics(
             pairs = list(zip(episodes, experts, strict=True))
             values["expert_order"] = [expert_order(t, e) for t, e in pairs]
             if all(e.total_reward > 0 for e in experts):
-                values["optimality_gap"] = [optimality_gap(t, e) for t, e in pairs]
+                values["optimality_gap"] = [1 - t.total_reward / e.total_reward for t, e in pairs]
         problems = [content_hash(dict(t.problem)) for t in episodes]
         for metric, column in values.items():
             if metric in ("success", "completed"):

@@ -51,20 +51,16 @@ def needed(df: pd.DataFrame, x: str, levels: Sequence[float] | int = 4, by: str 
             wanted = np.linspace(start, best, levels + 2)[1:-1].tolist() if best > start else []
         for level in wanted:
             curves = (run[[x, METRIC]].to_numpy() for _, run in own.groupby("run"))
-            need = [first_at(curve[:, 0], curve[:, 1], level) for curve in curves]
-            found = np.array(need)[np.isfinite(need)]
-            ends = (found.mean(), found.min(), found.max()) if len(found) else (np.nan,) * 3
-            told = dict(zip((x, "low", "high"), ends, strict=True))
-            rows.append({by: name, "level": level, **told, "reached": len(found), "runs": len(need)})
+            need = pd.Series([first_at(curve[:, 0], curve[:, 1], level) for curve in curves], dtype=float)
+            told = {x: need.mean(), "low": need.min(), "high": need.max(), "reached": need.count()}
+            rows.append({by: name, "level": level, **told, "runs": len(need)})
     if not rows:
         raise UserError(f"No run rises above where its model starts in {METRIC}.")
     return remember(pd.DataFrame(rows), df, by)
 
 
-def needed_per_domain(
-    df: pd.DataFrame, evals: pd.DataFrame, share: float = 0.5, by: str = "cell"
-) -> pd.DataFrame:
-    """How many tasks of each domain were shown until its held-out pass@1 had made `share` of the largest gain that any
+def needed_per_domain(df: pd.DataFrame, evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
+    """How many tasks of each domain were shown until its held-out pass@1 had made half of the largest gain that any
     run made in it: the minimum data of a domain, alone and in mixtures; missing where no run gained more than twice the
     standard error that the domain's held-out problems (in `evals`) leave. Domains are those of sources that make one
     data_source each, not of files. Returns the columns of `needed`, data_source and tasks."""
@@ -78,8 +74,8 @@ def needed_per_domain(
             continue
         start, best = rate.groupby("run")["value"].first().mean(), rate["value"].max()
         own = pd.concat([df[df["metric"] == label], rate.assign(data_source="all")])
-        found = needed(own, label, [start + share * (best - start)], by)
         middle = (start + best) / 2
+        found = needed(own, label, [middle], by)
         if best - start <= 2 * np.sqrt(2 * middle * (1 - middle) / problems[source]):
             found = found.assign(**{label: np.nan, "low": np.nan, "high": np.nan, "reached": 0})
         tables.append(found.rename(columns={label: "tasks"}).assign(data_source=source))

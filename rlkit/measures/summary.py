@@ -21,11 +21,10 @@ KEPT = ("held_out", "model.path", "parameters_non_embedding", "variant", "varian
 
 
 def before_after(evals: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
-    """pass@1 of every cell at its runs' first and last evaluation, with intervals over problems (`pass_rate`). The
-    samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Cells without a graded sample
-    at either end have no row, and `attrs["ungraded"]` names them. Returns one row a cell and `when` ("before",
-    "after"), smallest model first: pass@1, low, high, tasks, samples, ungraded, runs, steps_least and steps (of the
-    evaluation, over the runs), held_out, model.path, parameters_non_embedding."""
+    """pass@1 of every cell at its runs' first and last evaluation, with intervals over problems (`pass_rate`). Samples
+    of a cell's seeds are pooled; a task with all its samples is one cluster. `attrs["ungraded"]` names cells without a
+    graded sample at either end, which have no row. Returns one row a cell and `when` (before, after), smallest model
+    first: pass@1, low, high, tasks, samples, ungraded, runs, steps_least, steps and the cell's `KEPT` columns."""
     at, missing = ends(evals), ungraded(evals)
     cells = [cell for cell in in_order(evals, "cell")["cell"] if cell not in missing]
     if not cells:
@@ -56,12 +55,11 @@ def pass_rates(evals: pd.DataFrame, by: Sequence[str], level: float = 0.95) -> p
     for names, part in evals.groupby(list(by)):
         if len(graded := part[part["correct"].notna()]):
             mean = pass_rate(graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), level)
-            rows.append(
-                {**dict(zip(by, names, strict=True)), "pass@1": mean.value, "low": mean.low, "high": mean.high,
-                 "tasks": mean.prompts, "samples": len(graded), "ungraded": len(part) - len(graded),
-                 "runs": part["run"].nunique(), **{key: part[key].iloc[0] for key in KEPT if key in part},
-                 "steps_least": part["step"].min(), "steps": part["step"].max()}
-            )  # fmt: skip
+            row = {**dict(zip(by, names, strict=True)), "pass@1": mean.value}
+            row |= {"low": mean.low, "high": mean.high, "tasks": mean.prompts, "samples": len(graded)}
+            row |= {"ungraded": len(part) - len(graded), "runs": part["run"].nunique()}
+            row |= {key: part[key].iloc[0] for key in KEPT if key in part}
+            rows.append(row | {"steps_least": part["step"].min(), "steps": part["step"].max()})
     return pd.DataFrame(rows)
 
 
@@ -94,8 +92,7 @@ def final(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def made_with(path: str | Path) -> pd.DataFrame:
-    """One row a run under a run's or study's folder: cell, status, steps, commit (with a + where files were changed),
-    and the versions of Python and the packages that train; run.json has more."""
+    """One row a run under a folder: cell, status, steps, commit (with a + where files were changed), versions."""
     rows, folders = [], run_folders(path)
     for folder, facts in zip(folders, run_facts(folders), strict=True):
         info = read_json(folder / "run.json")
@@ -111,8 +108,8 @@ def held_out_error(fit: LawFit, points: pd.DataFrame, level: float = 0.95) -> pd
     """One row a held-out cell: observed, the mean of the law's y over its runs; runs; the prediction with the ends of
     the band in which the mean of so many new runs is expected; and error = prediction - observed."""
     y, held = fit.table.names["y"], points[points["held_out"].astype(bool)]
-    columns = {**dict.fromkeys([fit.table.names[c] for c in fit.law.columns], "mean"), y: "mean"}
-    table = held.groupby("cell", as_index=False).agg(columns).rename(columns={y: "observed"})
+    means = held.groupby("cell", as_index=False).agg(dict.fromkeys(fit.table.names.values(), "mean"))
+    table = means.rename(columns={y: "observed"})
     if table.empty:
         return table
     table["runs"] = table["cell"].map(held.groupby("cell").size())

@@ -31,16 +31,13 @@ def in_order(df: pd.DataFrame, by: str = "model.path") -> pd.DataFrame:
 
 
 def _natural(values: pd.Series) -> pd.Series:
-    """Keys that sort texts by the numbers in them: 32 before 128, 0.0001 before 0.001."""
-    if values.dtype.kind in "iuf":
-        return values
+    """Keys that sort numbers, and texts by the numbers in them: 32 before 128, 0.0001 before 0.001."""
     number = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
     return values.map(lambda text: number.sub(lambda digits: f"{float(digits[0]):032.15f}", str(text)))
 
 
 def runs_behind(df: pd.DataFrame) -> list[dict[str, Any]]:
-    """Of each run in a table its seed, commit, hashes of its data and of its held-out tasks and its scorer's version,
-    as JSON values; of a table of measures those that it remembers."""
+    """The `FACTS` of each run in a table, as JSON values; of a table of measures those that it remembers."""
     if "sources" in df.attrs or "run" not in df:
         return df.attrs.get("sources", [])
     facts = df[["run", *(name for name in FACTS if name in df)]]
@@ -75,8 +72,7 @@ def curve_table(df: pd.DataFrame, x: str, metric: str, by: str) -> pd.DataFrame:
             raise UserError(f"The metric {name!r} was not logged by any of these runs.")
     keys = list(dict.fromkeys([by, "run", "seed", "step"]))
     chosen = whole[whole["metric"].isin(wanted)]
-    wide = chosen.pivot_table("value", keys, "metric", observed=True).reset_index()
-    wide.columns.name = None
+    wide = chosen.pivot_table("value", keys, "metric", observed=True).reset_index().rename_axis(columns=None)
     return wide.dropna(subset=wanted).reset_index(drop=True)
 
 

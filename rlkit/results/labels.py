@@ -13,8 +13,7 @@ _CLEAR = ("model.path", "algorithm.adv_estimator")  # keys whose values say by t
 
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """A label for each run, of the fewest keys that tell all of them apart: `ladder-30k, optim.lr = 0.001`. Runs that
-    differ in their seeds only have one label; where nothing else differs it is the model's name. `configs` are under
-    dotted keys (`rlkit.params.flatten`)."""
+    differ in their seeds only have one; where nothing else differs it is the model's name. `configs`: dotted keys."""
 
     def groups(keys: Sequence[str]) -> int:
         return len({tuple(config.get(key) for key in keys) for config in configs})
@@ -29,9 +28,8 @@ def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         chosen = others if groups(others) == groups(chosen) else chosen
     chosen = chosen or ["model.path"]
     names = [name_of(key) for key in chosen]
-    told = [name if names.count(name) == 1 else key for key, name in zip(chosen, names, strict=True)]
-    named = zip(chosen, told, strict=True)
-    columns = [_texts(key, name, [c.get(key) for c in configs]) for key, name in named]
+    told = {key: name if names.count(name) == 1 else key for key, name in zip(chosen, names, strict=True)}
+    columns = [_texts(key, name, [c.get(key) for c in configs]) for key, name in told.items()]
     return [", ".join(words) for words in zip(*columns, strict=True)]
 
 

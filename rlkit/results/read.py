@@ -4,7 +4,7 @@ import fnmatch
 import json
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,7 @@ def read(path: str | Path, metrics: str | None = None) -> pd.DataFrame:
     Returns the columns run, step, data_source ("all" where the metric is not of one source), metric, value; the facts
     of `run_facts`, whose texts are categories; and of the config, under dotted keys, `KEPT` and the keys in which these
     runs differ. `read_configs` has all keys: `df.join(rlkit.read_configs(path)["actor.clip_ratio"], on="run")`. A
-    metric logged twice for a step counts once, the later one. Missing numbers are NaN. A UserError where there are no
-    runs under `path`."""
+    metric logged twice for a step counts once, the later one. Missing numbers are NaN. A UserError without runs."""
     folders, wanted = run_folders(path), cache(partial(fnmatch.fnmatch, pat=metrics or "*"))
     tables = [_whole(folder, _read_run, wanted) for folder in folders]
     return _joined(tables, _described(folders, KEPT, differing=True))
@@ -44,7 +43,7 @@ def read(path: str | Path, metrics: str | None = None) -> pd.DataFrame:
 def read_configs(path: str | Path) -> pd.DataFrame:
     """One row a run of a run, a study or an outputs folder, its id the index: the facts of `run_facts` and its whole
     config under dotted keys ("seed", "model.path", "actor.optim.lr" …; lists of values as JSON text)."""
-    return _described(run_folders(path)).set_index("run")
+    return _described(run_folders(path), None).set_index("run")
 
 
 def read_evals(path: str | Path, suite: str | None = None) -> pd.DataFrame:
@@ -79,13 +78,10 @@ def run_folders(path: str | Path) -> list[Path]:
     raise UserError(f"There are no runs under {path}: give the folder of a run, of a study, or outputs.")
 
 
-def run_facts(
-    folders: Sequence[Path], configs: Sequence[Mapping[str, Any]] | None = None
-) -> list[dict[str, Any]]:
+def run_facts(folders: Sequence[Path], configs: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
     """Of each run its id, the single values of run.json (status, parameters_total, held_out_hash, commit …), data_hash
     (equal for runs with the same tasks in the same order), cell, held_out and variant (with its place in the file):
-    null for a run that its study's file does not ask for. The cell of a run made by hand is what tells it from others
-    here. `configs` are theirs where they are known."""
+    null for a run that its study's file does not ask for; the cell of a run made by hand is what tells it apart."""
     configs = [_whole(folder, read_config) or {} for folder in folders] if configs is None else configs
     files = {folder: folder.parent.parent / "study.json" for folder in folders}
     plans = {file: _whole(file, read_json) or {} for file in dict.fromkeys(files.values())}
@@ -121,10 +117,9 @@ def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:
         return read(folder, *arguments)
     except (UserError, ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-        whole = isinstance(error, UserError)  # which names the file itself
-        warnings.warn(
-            problem if whole else f"{folder} cannot be read and is left out: {problem}", stacklevel=3
-        )
+        if not isinstance(error, UserError):  # which names the file itself
+            problem = f"{folder} cannot be read and is left out: {problem}"
+        warnings.warn(problem, stacklevel=3)
         return None
 
 
@@ -144,8 +139,7 @@ def _read_run(folder: Path, wanted: Callable[[str], bool]) -> pd.DataFrame | Non
 
 @cache
 def _split(name: str) -> tuple[str, str]:
-    """data_source and metric of a logged name: some exist for every data_source too (score/<data_source>,
-    eval/pass@1/<data_source>). Each text exists once, however many rows have it."""
+    """data_source and metric of a logged name, e.g. eval/pass@1/<data_source>; each text exists once for all rows."""
     match = re.match(r"(score|eval/[^/]+)/(.+)$", name)
     return (match[2], match[1]) if match else ("all", name)
 
@@ -163,11 +157,8 @@ def _evals(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame |
     return _whole(path, load) if path.exists() else None
 
 
-def _described(
-    folders: Sequence[Path], kept: Collection[str] | None = None, differing: bool = False
-) -> pd.DataFrame:
-    """A row a run: the facts of `run_facts`, their texts as categories apart from names, and the keys of its config, or
-    those that are `kept`, or (`differing`) not the same in all."""
+def _described(folders: Sequence[Path], kept: Sequence[str] | None, differing: bool = False) -> pd.DataFrame:
+    """A row a run: `run_facts`, texts as categories, and its config's keys, or those `kept`, or `differing` in runs."""
     configs = [_whole(folder, read_config) or {} for folder in folders]
     flat = list(map(flatten, configs))
     known = dict.fromkeys(key for config in flat for key in config)

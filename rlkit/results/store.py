@@ -53,8 +53,7 @@ class Run:
 
 
 class RunStore:
-    """The folder of one run, outputs/<study>/runs/<run id>, opened for writing by one process at a time; `info` is what
-    run.json holds."""
+    """The folder of one run, opened for writing by one process at a time; `info` is what run.json holds."""
 
     def __init__(self, folder: Path, lock: FileLock) -> None:
         self.folder, self._lock, self.info = folder, lock, read_json(folder / "run.json")
