@@ -178,8 +178,7 @@ def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, ax: A
 
 
 def _points(ax: Axes, points: pd.DataFrame, along: str, y: str, by: str | None) -> None:
-    """Draw the points, hollow where they were held out. Where each name has an x of its own, the axis tells them apart,
-    and the legend has one entry for all."""
+    """Draw the points, hollow where held out, with one entry of the legend for all where each name has its own x."""
     names, pairs = points[by or "held_out"], points[[by or "held_out", along]].drop_duplicates()
     styles = looks(points, by) if by else {key: {"marker": "o", "color": "0.2"} for key in names}
     own_x = not by or not (pairs[by].duplicated().any() or pairs[along].duplicated().any())

@@ -1,5 +1,4 @@
-"""Figures of runs and of a study's cells: learning curves, metrics side by side, and cells against each other, along a
-key, a row each, by domain, by k, by compute."""
+"""Figures of runs and cells: learning curves, metrics side by side, cells along a key, by domain, by k, by compute."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -249,8 +248,7 @@ def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: Axes | None 
 
 
 def transfer(evals: pd.DataFrame, venue: str = "neurips") -> Drawing:
-    """How much training in each cell changed pass@1 in each domain, with 95 % intervals that resample held-out
-    problems, each with its answers before and after."""
+    """The change of pass@1 of each cell in each domain, with 95 % intervals over held-out problems."""
     keys, rows = ["cell", "data_source", "task_id"], []
     before, after = (part.groupby(keys)["correct"].mean() for part in graded_ends(evals).values())
     for (cell, source), part in (after - before).dropna().groupby(level=keys[:2]):  # type: ignore[misc]

@@ -57,8 +57,7 @@ def published() -> dict[str, Shape]:
 
 
 def shape_of(path: str) -> Shape:
-    """The shape of what `model.path` names: a ladder size, a folder, a published or packaged model, a cached hub id.
-    Raises UserError where nothing is known of it."""
+    """The shape of what `model.path` names. Raises UserError where nothing is known of it."""
     if path in LADDER and is_ladder(path):
         return LADDER[path]
     config = Path(path) / "config.json"
@@ -104,6 +103,5 @@ def compiles(config: RunConfig, on_gpu: bool, parameters: int) -> bool:
 
 
 def decodes_eagerly(config: RunConfig) -> bool:
-    """Whether vLLM decodes a run on verl without CUDA graphs: capturing them costs tens of seconds at every start and
-    saves some ten milliseconds a pass (an estimate)."""
+    """Whether vLLM decodes a run on verl without CUDA graphs, whose capture takes tens of seconds at every start."""
     return config.trainer.total_training_steps * config.data.max_response_length < SHORT_RUN

@@ -38,9 +38,8 @@ DEVICES = {
 
 
 def device_named(name: str, threads: int = 0) -> Device:
-    """A device of the table, this machine's `cpu` (where so many threads are used; 0 is all), or `here`: its first GPU,
-    with the memory that nvidia-smi says, or else its CPU. Raises UserError: no such device, or a GPU of this machine
-    that the table does not have."""
+    """A device of the table, this machine's `cpu` with so many threads (0: all), or `here`: its first GPU, or else its
+    CPU. Raises UserError: no such device, or a GPU that the table does not have."""
     if name in DEVICES:
         return DEVICES[name]
     if name not in ("cpu", "here"):

@@ -83,8 +83,7 @@ def cuda_problem() -> str:
 
 
 class Fit(NamedTuple):
-    """A run on a device: memory of each GPU by part, seconds by phase, and the changes that make it fit (None: nothing
-    known does)."""
+    """A run on a device; memory is each GPU's, and `changes` make it fit (None: nothing known does)."""
 
     plan: Plan
     name: str
@@ -141,10 +140,9 @@ def fit(
     what: str | RunConfig, overrides: Mapping[str, Any] | None = None, name: str = "here",
     tokens: tuple[int, int] = (0, 0),
 ) -> Fit:  # fmt: skip
-    """The prediction for `what`, a run, a YAML file or anything that `model.path` may be, with overrides under dotted
-    keys, on h100, h200, a100 …, cpu or here; on the CPU where the config asks for that. `tokens`: of a prompt and of a
-    response (0: the config's limit); by default memory is for the limits, seconds for the lengths that are expected.
-    Raises UserError: an unknown model, device or key."""
+    """The prediction for `what`, a run, a YAML file or what `model.path` may be, with dotted overrides, on h100 …, cpu
+    or here. `tokens`: of a prompt and of a response (0: the config's limit); by default memory is for the limits,
+    seconds for the lengths that are expected. Raises UserError: an unknown model, device or key."""
     if isinstance(what, RunConfig):
         config = what
     elif what.endswith((".yaml", ".yml")) or Path(what).is_file():
@@ -163,8 +161,7 @@ def fit(
 
 
 def _changes(plan: Plan, lengths: tuple[int, ...]) -> dict[str, Any] | None:
-    """The mildest changes with which it fits; None where none of them helps. None changes what is learnt until LoRA
-    does."""
+    """The mildest changes with which it fits; None where none helps. Only LoRA, the last, changes what is learnt."""
     m, least = plan.config.model, plan.prompt + plan.response
     halves = [plan.pass_tokens >> i for i in range(1, 30) if plan.pass_tokens >> i >= least]
     possible = {

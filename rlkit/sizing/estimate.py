@@ -60,12 +60,10 @@ class Estimate(NamedTuple):
 
     @property
     def step(self) -> float:
-        """Seconds of a step."""
         return sum(self.phases.values())
 
     @property
     def seconds(self) -> float:
-        """Of the whole run."""
         return self.left(0)
 
     def left(self, done: int, pace: float | None = None) -> float:
@@ -75,9 +73,8 @@ class Estimate(NamedTuple):
 
 
 def estimate(config: RunConfig, device: str = "here", lengths: tuple[int, ...] = ()) -> Estimate | None:
-    """What a run takes on a device of rlkit.sizing.devices (`here`: the one that this machine would train it on); None
-    where the shape of its model is not known. `lengths`: tokens of prompts and of answers, and of the longest; default:
-    `expected_lengths`."""
+    """What a run takes on a device of rlkit.sizing.devices; None where the shape of its model is not known. `lengths`:
+    tokens of prompts, of answers and of the longest answer (default: `expected_lengths`)."""
     card = device_named(trained_on(config, device), config.trainer.num_threads)
     try:
         plan = Plan(config, card, lengths or expected_lengths(config))
@@ -198,8 +195,7 @@ def _products_per_second(plan: Plan) -> float:
 
 
 def _passes(plan: Plan, flops: float, times: int, launches: float, verl: float) -> float:
-    """Seconds of `times` the passes over a mini-batch, whose layers take `launches` seconds at least; on verl they read
-    and write `verl` times what the local trainer's do."""
+    """Seconds of `times` the passes, whose layers take `launches` at least; verl moves `verl` times the bytes."""
     layers = times * plan.passes * plan.shape.layers
     products, least = flops / plan.gpus / _products_per_second(plan), launches * layers
     moved = layer_kept(plan) * (PASSES_COMPILED if plan.compiled else PASSES * FLOAT / plan.item)

@@ -83,8 +83,7 @@ class Plan:
 
 
 def sized(config: RunConfig, device: Device) -> RunConfig:
-    """The config with `actor.micro_batch_tokens`, on a GPU where unset: what the trainer begins with, halved as it does
-    until it fits."""
+    """The config with the `actor.micro_batch_tokens` that the trainer takes on a GPU: halved until it fits."""
     actor, tokens = config.actor, config.actor.pass_tokens(device.gpu)
     told = actor.micro_batch_tokens or actor.ppo_micro_batch_size or config.trainer.backend == "verl"
     while device.gpu and not told:

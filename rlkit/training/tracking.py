@@ -10,8 +10,7 @@ from rlkit.results.provenance import git_state, versions
 
 
 class Tracker:
-    """The W&B run of a run, where `trainer.logger` names wandb, with the same id. Without a key or a network it is
-    offline, in the run's folder, from where `wandb sync` uploads it."""
+    """The W&B run of a run, where `trainer.logger` names wandb, under its id; offline without a key or a network."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self._run: Any = None
@@ -36,11 +35,9 @@ class Tracker:
             self._run = wandb.init(mode="offline", **options)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send one step's metrics."""
         if self._run is not None:
             self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
-        """Flush."""
         if self._run is not None:
             self._run.finish()
