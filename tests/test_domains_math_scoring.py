@@ -24,7 +24,7 @@ ANSWERS = [
     ("k=m+2", ["m=k-2"], ["k=m", "k=m+1"]),
     (r"3^k \text{ for } k>2", [], [r"3^k \text{ for } k>5", r"3^k \text{ for } k\in\mathbb{Z}_{>0}"]),
     (r"n^3\text{ for odd }n", ["n^3"], [r"n^3\text{ for even }n"]), ("3n+2", [], [r"2 \pmod 3"]),
-    ("a=3, b=5", ["3, 5"], ["5, 3"]), ("|x|>2", [], [r"x>2\text{ and }x<-2"]),
+    ("a=3, b=5", ["3, 5"], ["5, 3"]), ("|x|>2", [r"x>2\text{ or }x<-2"], [r"x>2\text{ and }x<-2"]),
     ("24", ["4!=24", r"\sum_{k=1}^{3}4k=24"], ["4!=25", "2x=24"]),
     (r"\frac15", [r"P(X>3)=\frac15", r"\lim_{x\to 2}f(x)=\frac15"], [r"P(X>3)=\frac25"]),
     (r"\ln 3", [], ["1.098613"]),
@@ -152,8 +152,13 @@ ANSWERS = [
     ("7", [r"f_{\min}=7", "3+4=7"], ["1e999", "3+5=7", "3+4=8", "x=3+5=7", "7=8", r"\int_0^7 1\,dx"]),
     (r"\max(a,b)", [], [r"\min\{a,b\}"]), (r"1,2,3,\ldots", [r"1, 2, 3, \dots"], [r"1,2,4,\ldots", "1,2,3"]),
     (r"1,2,\ldots,5", [], [r"1,2,\ldots,6", "1,2,5"]), (r"1+2+\cdots+n", [r"1+2+\ldots+n"], []),
-    (r"\{1,2,3,...\}", [r"\{1,2,3,\ldots\}"], []), ("(-3,3)", [], [r"|x|\le3", "|x|>3"]),
-    ("[-1,3]", [], [r"|x+1|\le 2"]), (r"(-\infty,1)\cup(1,\infty)", [r"x\ne1"], []),
+    (r"\{1,2,3,...\}", [r"\{1,2,3,\ldots\}"], []), ("(-3,3)", ["|x|<3"], [r"|x|\le3", "|x|>3", "|x|<y"]),
+    ("|x|<3", ["-3<x<3", "(-3,3)"], ["[-3,3]", "|x|<4", "|y|<3"]), ("[-1,2]", [r"|2x-1|\le 3"], [r"|x-1|\le 3"]),
+    ("[-1,3]", [r"|x-1|\le 2"], [r"|x+1|\le 2"]), (r"x<-2 \text{ or } x>2", ["|x|>2"], [r"|x|\ge 2", "|x|=2"]),
+    (r"\{x \mid |x-2|<1\}", ["(1,3)"], []), (r"[0,2)\cup(2,\infty)", [r"x\ge0, x\ne2"], [r"x\ge0, y\ne2"]),
+    (r"(-\infty,2)\cup(2,\infty)", [r"x \in \mathbb{R}, x\neq 2"], [r"x \in \mathbb{R}, x\neq 3"]),
+    (r"(0,4)\cup(4,5]", [r"0<x\le5 \text{ and } x\ne4"], [r"0<x<5, x\ne4"]), ("[1,2)", [r"1\le x\le2, x\ne2"], []),
+    (r"(-\infty,1)\cup(1,\infty)", [r"x\ne1"], []),
     (r"(0,1)\cup(1,\infty)", [], ["x>0", r"x\ge0, x\ne1"]),
     (r"\mathbb{R}\setminus\{2\}", [r"\text{all real numbers except } 2"], [r"\mathbb{R}\setminus\{3\}",
         r"\mathbb{R}"]), (r"\mathbb{R}\setminus\{1,2\}", [], [r"x\ne1"]),
@@ -246,7 +251,7 @@ def test_which_answers_mean_the_truth(truth, right, wrong):
 @pytest.mark.parametrize(("response", "answer"), [
     (r"\boxed{1} and then \boxed{2}", "2"), (r"\boxed {3}", "3"),
     (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"), (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-    (r"\boxed 7 is it", "7"), (r"\fbox{8}", "8"), (r"\boxed{9", None), (r"\boxed{}", ""), ("Answer: 12", "12"),
+    (r"\boxed 7 is it", "7"), (r"\fbox{8}", "8"), (r"\boxed{9", None), (r"\boxed{}", None), ("Answer: 12", "12"),
     ("**Answer:** 12", "12"), ("**Final Answer**: $12$", "$12$"), ("Answer: The smallest m is 12.", "12"),
     ("Answer:\n12", "12"), ("5 + 7 = 12\n#### 12", "12"), (r"Answer: 11. Wait, \boxed{12}", "12"),
     ("\\boxed{11}\nAnswer: 12", "12"), ("So the answer is 12. Good.", "12"),
@@ -273,6 +278,9 @@ def test_which_answers_mean_the_truth(truth, right, wrong):
     ("**Final Answer**\nThe total is 42.", "42"), ("**Final Answer**\n\nThe answer is **42**.", "42"),
     ("Final Answer: **$42$**", "$42$"), ("**Answer: \\$18 per day.**", "\\$18 per day."),
     ("Answer: The total cost is $1,250.50.", "$1,250.50"), ("The answer is $18 per day.", "$18 per day"),
+    ("The answer is 12.\n\n\\boxed{}", "12"), ("**Answer:** 12\n\\boxed{ }", "12"), (r"\boxed{12}, so \boxed{}", "12"),
+    ("Answer: She pays $18 per day.", "$18 per day"), ("**Answer:** Ann needs 3 or 4 hours.", "3 or 4 hours"),
+    ("Answer: Nobody pays $3.", "Nobody pays $3."), ("Answer: She pays more than 3.", "She pays more than 3."),
 ])  # fmt: skip
 def test_the_final_answer_is_the_last_one_given_outside_the_reasoning(response, answer):
     assert final_answer(response) == answer

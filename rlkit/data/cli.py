@@ -26,9 +26,7 @@ def sources() -> None:
 @app.command()
 def check(
     files: Annotated[list[Path], typer.Argument(help="Parquet or JSON-lines files of rows.")],
-    held_out: Annotated[
-        list[Path] | None, typer.Option(help="Rows not to be trained on; repeatable.")
-    ] = None,
+    held_out: Annotated[list[Path] | None, typer.Option(help="Rows not to train on; repeatable.")] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="A ladder size, folder or hub id, whose control tokens are looked for.")
     ] = None,

@@ -86,8 +86,7 @@ class Supply:
         self._pass: tuple[int, list[int]] = (-1, [])  # the last pass over the pool: its number and order
 
     def unique(self) -> int | None:
-        """How many unique tasks there are, None without end; the first call looks for them. Raises UserError: fewer
-        than are asked for."""
+        """How many unique tasks there are, None without end; the first call looks for them. UserError: too few."""
         count = self._rows if self.limit is None else self.limit
         if self._pool or count is None:
             return self.limit

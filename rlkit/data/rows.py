@@ -1,7 +1,6 @@
 """Rows on disk: verl's columns in parquet or JSON lines, streamed into tasks and written from them. In a row that rlkit
 wrote, the ground truth and extra_info are JSON strings (`Task.to_row`), so files of all domains have one Arrow schema
-and concatenate. Other rows (Guru's in both variants, verl's own data sets) hold them as they are or compressed.
-"""
+and concatenate. Other rows (Guru's in both variants, verl's own data sets) hold them as they are or compressed."""
 
 import json
 import re

@@ -1,8 +1,7 @@
 """Sources that read rows: `{kind: file, path: …}` (Guru's files, verl's data sets, one's own) and published benchmarks
 by name, `{kind: benchmark, name: gsm8k}`, whose problems come from `path` (a file, or a folder that holds one), else
 from where it is published, the hub or a package. Adding one is adding a line to BENCHMARKS. Files in verl's columns
-keep their own prompts; rows in the published columns are asked in Guru's words.
-"""
+keep their own prompts; rows in the published columns are asked in Guru's words."""
 
 import gzip
 import json

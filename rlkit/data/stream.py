@@ -137,8 +137,7 @@ class TaskStream:
                 )
 
     def left_out(self) -> dict[str, int]:
-        """How many prompts `data.filter_overlong_prompts` left out: of each suite, and of each source as far as its
-        tasks were drawn."""
+        """Prompts that `data.filter_overlong_prompts` left out: of each suite, and of each source's drawn tasks."""
         return dict(self._left_out + Counter({supply.label: supply.overlong for supply in self._supplies}))
 
     def _used(self) -> list[tuple[Supply, int]]:

@@ -32,8 +32,7 @@ def resolve(data_source: str) -> Scorer:
     """The scorer of a data_source: an exact name wins over a shell pattern, a longer pattern over a shorter one.
 
     Raises:
-        UserError: no scorer is registered for it; the message names the nearest known ones.
-    """
+        UserError: no scorer is registered for it; the message names the nearest known ones."""
     patterns = [name for name in scorers if fnmatchcase(data_source, name)]
     exact = data_source in scorers or not patterns  # an unknown name is the error
     return scorers[data_source if exact else max(patterns, key=len)]
@@ -47,8 +46,7 @@ class Source(Component):
     """An endless, deterministic supply of tasks; `task(i)` depends on the options and on i alone.
 
     Training and held-out tasks are split by index range, never by seed, and every training task that asks
-    what a held-out one asks is skipped (small spaces repeat themselves).
-    """
+    what a held-out one asks is skipped (small spaces repeat themselves)."""
 
     weight: Annotated[float, Field(ge=0)] = 1.0
     """Share of the mixture, relative to the other sources; 0 is evaluated and not trained on."""

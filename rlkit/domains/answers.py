@@ -1,7 +1,6 @@
 """The answer in a response: in a box, a tag, a fence or an answer line, outside the reasoning; a figure of a table.
 
-Everywhere the last answer is the one that was given: a right answer that was changed is wrong.
-"""
+Everywhere the last answer is the one that was given: a right answer that was changed is wrong."""
 
 import ast
 import json
@@ -36,7 +35,10 @@ _LEAD = re.compile(  # what may stand before "answer:"
     r"(?im)(?:^|[.!?}$])[\s>*#_~`-]*(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}(?:(?:final|correct)\s+)?\Z"
 )
 _SAYS = re.compile(r"(?i)\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)")
-_CLAUSE = re.compile(r"(?is)(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)")
+_CLAUSE = re.compile(  # The largest n is 34. Ann pays $18 per day.
+    r"(?is)(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(?P<value>.+)|(?:it|we|s?he|they"
+    r"|(?-i:(?!No(?:ne|body))[A-Z]\w+)) (?:takes?|makes?|pays?|earns?|costs?|needs?|has|have) (?P<amount>\\?\$?\d.*)"
+)
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
 _SENTENCE_END = re.compile(rf"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{{2}})|;\s)(?!(?:or|and|also|{_HEDGE})\b)")
 # a command of LaTeX for a font
@@ -133,6 +135,8 @@ def final_answer(response: str) -> str | None:
     "answer is …" or tag; None if nothing is given. An `Answer:` line that holds a box gives the box."""
     text = after_thinking(response)
     position, answer = last_box(text) or (0, None)
+    if answer is not None and not answer.strip(" .\n"):  # \boxed{} behind the answer
+        position, answer = 0, None
     for match in _ANSWER_LINE.finditer(text, position):
         if match["answer"] is not None and not _LEAD.search(text, max(0, match.start() - 80), match.start()):
             continue
@@ -143,7 +147,7 @@ def final_answer(response: str) -> str | None:
         if value.strip(" *_#") and not re.search("boxed|fbox", value):
             value = value.strip().strip("*_`").strip()
             clause = _CLAUSE.fullmatch(value) if len(value) <= 5 * _LINE else None
-            answer = _first_sentence(clause[1]) if clause else value  # The largest n is 34.
+            answer = _first_sentence(clause["value"] or clause["amount"]) if clause else value
     if answer is None and (sentences := list(_SAYS.finditer(text))):
         return _first_sentence(text[sentences[-1].end() :].partition("\n")[0])
     return tagged(response) if answer is None else answer

@@ -1,8 +1,7 @@
 """What scorers share: ground truths as they are stored, a call into the sandbox, and outputs of programs.
 
 Guru's second data set holds a ground truth as {"compressed": base64(gzip(json))} and extra_info as
-{"part_1": …, "part_n": …}, the pieces of one such string.
-"""
+{"part_1": …, "part_n": …}, the pieces of one such string."""
 
 import base64
 import gzip

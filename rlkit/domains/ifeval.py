@@ -1,8 +1,7 @@
 """IFEval (Zhou et al., arXiv 2311.07911): 25 instructions that a program can check, all of which must be followed.
 
 Unlike the paper's code, keywords are taken literally, sentences are split without NLTK's model, few words in ASCII
-count as English, and a bullet, placeholder or quotation without content counts for nothing.
-"""
+count as English, and a bullet, placeholder or quotation without content counts for nothing."""
 
 import inspect
 import json

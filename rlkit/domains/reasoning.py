@@ -34,8 +34,7 @@ class ReasoningGym(Source):
     dataset: str
     """Name of the data set: chain_sum, knights_knaves, mini_sudoku …"""
     level: Annotated[int, Field(ge=0)] | None = None
-    """Level of reasoning-gym's curriculum for every attribute (its last one where it has fewer); None is
-    the data set's default."""
+    """Level of reasoning-gym's curriculum for every attribute (its last one where it has fewer); None: the default."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Fields of the data set's own configuration."""
 

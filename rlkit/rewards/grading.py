@@ -132,17 +132,14 @@ def _reward_of(name: str, result: Any) -> Reward:
     except (KeyError, TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        wanted = (
-            "a finite number, or a dict with score (a finite number) and acc (whether the answer is right)"
-        )
+        wanted = "a finite number, or a dict with score (a finite number) and acc (whether it is right)"
         raise Ungradable(f"{name} returned {str(result)[:100]!r}: return {wanted}.")
     return Reward(number, bool(parts.get("acc", number >= 1)), parts)
 
 
 @lru_cache
 def load_function(name: str) -> Callable[..., Any]:
-    """`module:function` or `path/to/file.py:function`. Raises UserError where the module or file cannot be imported, or
-    has no such function."""
+    """`module:function` or `path/to/file.py:function`. UserError: it cannot be imported, or has no such function."""
     place, _, attribute = name.rpartition(":")
     try:
         own = place.endswith(".py")

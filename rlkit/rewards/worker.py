@@ -110,8 +110,7 @@ class Worker:
         self._sent += count
 
     def outcomes(self) -> list[tuple[Reward, float]]:
-        """The next outcomes, of none or several rows: rewards and the seconds that they took. Raises TimeoutError where
-        one is late."""
+        """The next outcomes, of none or several rows: rewards and seconds taken. Raises TimeoutError: one is late."""
         number, wait, *found = self._channel.receive()
         if number != self._graded or number + len(found) > self._sent:
             raise ValueError("an outcome that was not asked for")
@@ -143,9 +142,8 @@ def main() -> None:
     scorers.names()  # imports them
     with suppress(Exception):  # the answer that needs it says that it is missing
         import langdetect  # noqa: F401
-    grade(
-        "math__units", r"\boxed{1 \text{ m}}", "100 cm", {}
-    )  # imports more, and makes pint's registry of units
+    # This imports more, and makes pint's registry of units.
+    grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})
     server, workers = socket.socket(fileno=0), dict[int, int]()  # process ids by number
     while (request := socket.recv_fds(server, 8, 2))[0]:
         with suppress(ChildProcessError):

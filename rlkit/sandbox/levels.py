@@ -4,8 +4,7 @@ bubblewrap  new network, PID, IPC, UTS and mount namespaces over a read-only sys
             user namespace (programs run as another user), as an ordinary user with one
 rlimits     no namespaces: own user, own folder, rlimits. Needs root. Programs can open connections and
             read what all users of the machine may read. Packages are those that all users can read
-unsafe      own process group and rlimits only; programs can do what this user can
-"""
+unsafe      own process group and rlimits only; programs can do what this user can"""
 
 import contextlib
 import fcntl
@@ -37,8 +36,7 @@ ENVIRONMENT = {
 }  # fmt: skip
 """All that a program finds in its environment."""
 LIMITS = {"AS": 1 << 30, "FSIZE": 64 << 20, "NPROC": 64, "NOFILE": 256, "CORE": 0}
-"""What a program may use, by the names of `resource`; AS is that of all its processes together, too (bytes), FSIZE that
-of all its files."""
+"""What a program may use, by `resource`'s names; AS (bytes) also for all processes together, FSIZE of all files."""
 LOCKS = Path("/run")  # where the users that programs have are marked, if it can be written
 OUTPUT = 16 << 20  # bytes of standard output, and of standard error
 _PACKAGES = (  # what bubblewrap shows of the installed packages

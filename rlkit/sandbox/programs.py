@@ -100,8 +100,7 @@ def _twice(task: Callable[P, T]) -> Callable[P, T]:
 
 @_twice
 def run_script(grading: Grading, program: str, stdin: str = "", seconds: float = 10.0) -> Outcome:
-    """Run a program as `python main.py` would. Raises Ungradable where the sandbox cannot be started, UserError where
-    no safe isolation works."""
+    """Run a program as `python main.py` would. Ungradable: the sandbox cannot be started. UserError: none is safe."""
     return _jail(grading).run(program, stdin.encode("utf-8", "surrogatepass"), seconds)
 
 
@@ -136,8 +135,7 @@ def call_function(
         seconds: for loading the program and all calls; each of these may take reward.timeout.
         enough: `enough(call, index)` may end the calls early.
         modules: installed packages that the program uses, which are imported once, before processes are forked. Text
-            that they evaluate can forge the value, so check first that it is made of what an answer may hold.
-    """
+            that they evaluate can forge the value, so check first that it is made of what an answer may hold."""
     jail = _jail(grading, modules=modules)
     end, each, found = time.monotonic() + seconds, grading.settings.timeout, list[Call]()
     ours, theirs = socket.socketpair()
@@ -180,8 +178,7 @@ def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float = 
     """Run test code against a program, each in a sandbox of its own, unless the tests need the program's own objects.
 
     Where the tests name no entry it is the last function of the program that no other one of it uses. From one check
-    to the next reward.timeout may pass, and `seconds` in all.
-    """
+    to the next reward.timeout may pass, and `seconds` in all."""
     if fault := tests.fault():
         return Tested(fault=fault)
     apart = not tests.needs_program()

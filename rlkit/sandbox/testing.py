@@ -143,8 +143,7 @@ class _Run:
         """Bind the program's names, and those of the standard library that the tests take for granted.
 
         The prefix's names are the prefix's, unless it only announces what the program is to define. A name that hides
-        one of Python's counts only if it is what is tested: the tests' own `abs` and `Counter` are the real ones.
-        """
+        one of Python's counts only if it is what is tested: the tests' own `abs` and `Counter` are the real ones."""
         if sock:
             classes = {n: v for n, v in self.space.items() if isinstance(v, type)}
             shared = {n: v for n, v in classes.items() if v.__module__ == "__main__"}

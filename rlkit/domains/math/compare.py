@@ -123,6 +123,7 @@ def _same_relation(a: Relation, b: Relation) -> bool:
 
 _TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
 _VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_[A-Za-z0-9])?")
+_DISTANCE = re.compile(r"\| ?(?P<factor>\d{0,3}) ?(?P<name>\\?[A-Za-z]+) ?(?P<shift>[+-][^|]+)?\|")
 _BUILDER = re.compile(r"\\\{ ?(?P<name>\\?[A-Za-z]+) ?(?:\\in ?\\mathbb\{R\} ?)?[|:,] ?(?P<condition>.+)\\\}")
 _REALS = re.compile(
     r"(?i)(?:\\?[a-z]\s*(?:\\in|=|is|can be)\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
@@ -146,11 +147,35 @@ def real_set(text: str) -> RealSet | None:
     plain = re.sub(r"\s+", " ", forms.IN_FONT.sub(r" \1 ", text)).strip()
     if match := _REALS.fullmatch(plain):
         return _without(re.sub(r"\\[{}]|\\?[A-Za-z]\s*(?:=|\\ne)", " ", match["but"] or ""))
+    first, *others = split(text, {",", "\\and"})[0]
+    left_out = [split(other, {"\\ne"})[0] for other in others]
+    if others and all(len(parts) == 2 for parts in left_out):  # x > 0, x \ne 1
+        found, but = real_set(first), _without(",".join(parts[1] for parts in left_out))
+        if found and but and {found[0] or left_out[0][0]} == {parts[0] for parts in left_out}:
+            return found[0], _common(found[1], but[1])
     operands, operators = split(text, forms.RELATIONS)
     if operators in (["\\in"], ["\\ne"]) and _VARIABLE.fullmatch(operands[0]):
         found = real_set(operands[1]) if operators == ["\\in"] else _without(operands[1])
         return (operands[0], found[1]) if found else None
+    if len(operators) == 1 and (match := _DISTANCE.fullmatch(operands[0])):  # |x - 1| < 2
+        turned, shift, factor = _TURNED.get(operators[0]), match["shift"] or 0, match["factor"] or 1
+        low, high = (f"(-({shift}){sign}({operands[1]}))/{factor}" for sign in "-+")
+        if operators[0] in ("<", "\\le"):
+            return _bounds([low, match["name"], high], operators * 2)
+        if turned:
+            return real_set(f"{match['name']}{turned}{low}\\or {match['name']}{operators[0]}{high}")
     return _bounds(operands, operators) if operators else _interval(text)
+
+
+def _common(a: list[Group], b: list[Group]) -> list[Group]:
+    """The intervals of the numbers that are in an interval of a and in one of b."""
+    found = []
+    for pair in product(a, b):
+        low = max(pair, key=lambda x: (number(x.parts[0]), x.brackets[0] == "("))
+        high = min(pair, key=lambda x: (number(x.parts[1]), x.brackets[1] == "]"))
+        one = _interval(f"{low.brackets[0]}{low.parts[0]},{high.parts[1]}{high.brackets[1]}")
+        found += one[1] if one else []
+    return found
 
 
 def _without(points: str) -> RealSet | None:
@@ -214,9 +239,8 @@ _QUALIFIER = re.compile(
 )
 _BOUND = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
 _KIND = re.compile(r"\b(?:even|odd|prime|positive|negative)\b|(?<=\\mathbb\{)[A-Z]")
-_LETTER = re.compile(
-    rf"{FONT}\{{[^{{}}]*\}}|\\[A-Za-z]+|[A-Za-z]{{3,}}|([A-Za-z](?:_\w)?)"
-)  # the letter of a formula
+# The letter of a formula.
+_LETTER = re.compile(rf"{FONT}\{{[^{{}}]*\}}|\\[A-Za-z]+|[A-Za-z]{{3,}}|([A-Za-z](?:_\w)?)")
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
 _PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "C_1"}
 

@@ -1,5 +1,4 @@
-"""An answer's text with one spelling for each sign, and its forms: a number with its unit, words, a group of parts, a
-relation."""
+"""An answer's text with one spelling for each sign, and its forms: a number and unit, words, a group, a relation."""
 
 import re
 import unicodedata

@@ -1,7 +1,6 @@
 """Mathematics: generated problems, bare arithmetic or families with worked solutions, and the scorer of answers.
 
-The box convention is MATH's (Hendrycks et al. 2021), `####` is GSM8K's (Cobbe et al. 2021).
-"""
+The box convention is MATH's (Hendrycks et al. 2021), `####` is GSM8K's (Cobbe et al. 2021)."""
 
 import math
 import re
@@ -201,8 +200,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator, int], Problem]] = {
 class Arithmetic(Source):
     """Sums and differences of whole numbers, answered with the bare number.
 
-    Example: `48+7=` → `55`. Short enough for a model of 30,000 parameters.
-    """
+    Example: `48+7=` → `55`. Short enough for a model of 30,000 parameters."""
 
     makes: ClassVar[tuple[str, ...]] = ("math__arithmetic",)
     kind: Literal["arithmetic"] = "arithmetic"
@@ -230,8 +228,7 @@ class Arithmetic(Source):
 class MathProblems(Source):
     """School algebra, number theory, calculus and counting in words, answered in a box, as in Guru.
 
-    Every task carries a worked solution (`extra_info["solution"]`) for supervised training.
-    """
+    Every task carries a worked solution (`extra_info["solution"]`) for supervised training."""
 
     makes: ClassVar[tuple[str, ...]] = ("math__problems",)
     kind: Literal["math_problems"] = "math_problems"

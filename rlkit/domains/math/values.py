@@ -2,8 +2,7 @@
 
 Expressions with symbols are compared at fixed pseudo-random points (Schwartz 1980: two different rational functions
 agree at a random point with negligible probability), with so many digits that a small difference shows. Values whose
-digits would fill memory are never computed: they equal nothing but their own text.
-"""
+digits would fill memory are never computed: they equal nothing but their own text."""
 
 import hashlib
 import math
