@@ -1,5 +1,4 @@
-"""What runs inside the sandbox: a script, or a program whose functions are called by name (testing.py: the tests).
-Standard library only."""
+"""What runs inside the sandbox: a script, or a program whose functions are called by name. Standard library only."""
 
 from __future__ import annotations
 

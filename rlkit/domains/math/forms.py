@@ -48,6 +48,7 @@ _REWRITES: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\s+", " "),
+        (r"\\begin\s*\{cases\}([^&]*)\\end\s*\{cases\}", lambda m: m[1].replace("\\\\", ", ")),
         (r"^ ?(?:\$\$?(.*?)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\]) ?\.? ?$", r"\1\2\3"),
         (r"\\(?:left|right|middle)\s*\.(?!\d)", ""),
         (r"\\([A-Za-z]+)\*?", lambda m: _COMMANDS.get(m[1], m[0])),
