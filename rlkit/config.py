@@ -645,7 +645,7 @@ NAMED_LATER = (
 class RunConfig(Section):
     """One training run. `id` is the run's folder: a readable name and the hash of the content."""
 
-    study: str = Field("default", pattern=r"^[A-Za-z0-9._-]+$")
+    study: str = Field("default", pattern=r"^[A-Za-z0-9._-]{1,100}$")
     """Folder under outputs/ that the run belongs to."""
     seed: int = Field(0, ge=0)
     """Seed of data order, sampling and adapter initialisation."""

@@ -139,6 +139,17 @@ VARIANTS = (
 )
 
 
+@pytest.mark.parametrize("command", ["run", "study"])
+@pytest.mark.parametrize(
+    "bad", ["grid: {model.path: -1.0}", "grid: 3", "variants: [1]", "variants: {a: 2}", f"study: {'x' * 300}"]
+)
+def test_a_study_file_with_a_value_of_a_wrong_kind_is_one_sentence(command, bad, params):
+    path = params(STUDY.partition("grid:")[0].replace("study: sizes\n", "") + bad)
+    done = rlkit_command(command, path, "--dry-run")
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr) < 400
+    assert done.stderr.startswith(f"Error: {path}: ") and "Traceback" not in done.stderr
+
+
 def test_a_run_of_a_study_with_variants_chooses_one_by_name(params):
     path = params(VARIANTS)
     done = rlkit_command("run", path)

@@ -86,6 +86,13 @@ def test_a_plan_file_does_all_of_it(tmp_path):
         plan(path, {"nosie": 1})
 
 
+def test_a_plan_says_how_many_seeds_show_a_difference():
+    # two cells of n seeds differ with variance 2·0.03²/n: 0.02 is 2.8 of its roots at n = 2·0.03²·(2.8/0.02)²
+    assert plan({"difference": 0.02, "spread": 0.03}).summary().startswith("About 36 seeds a cell would show")
+    assert "About 9 seeds" in plan({"difference": 0.04, "spread": 0.03}).summary()
+    assert "ask more problems" in plan({"difference": 0.02, "spread": 0.03, "error": 0.01}).summary()
+
+
 def test_a_plan_says_what_its_fit_cannot_and_where_it_leaves_its_data(tmp_path):
     table = scattered()
     fit = rlkit.fit(table, "chinchilla", y="loss")
@@ -105,8 +112,9 @@ ONE, SEVEN = {"N": [1e8], "D": [1e9]}, {**CHINCHILLA, "R_D": 15.0, "R_N": 5.0}
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"law": "chinchilla", "params": CHINCHILLA}, "neither a budget nor a design"),
+        ({"law": "chinchilla", "params": CHINCHILLA}, "no budget, design or difference"),
         ({"budget": [1e21]}, "The plan has no law"),
+        ({"difference": 0.02}, "The plan has no spread"),
         ({"law": "chinchilla", "budget": [1e21]}, "params lacks E, A, alpha, B, beta"),
         ({"law": "power", "params": {"A": 1, "alpha": 0.1}, "budget": [1e21]}, "needs a law of N and D"),
         ({"law": "chinchilla", "params": CHINCHILLA, "design": ONE}, "The plan has no noise"),

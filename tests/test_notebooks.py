@@ -77,6 +77,9 @@ STUDIES = {
 }
 
 
+SAYS = {"data_scale": "repeated_data: L =", "sft_rl_ratio": "budget"}
+
+
 def run_study(name: str, root: Path) -> Path:
     """Train the study's runs here, then execute its notebook."""
     params, overrides = f"params/{name}.yaml", {**SMALL, **STUDIES[name]}
@@ -121,6 +124,9 @@ def test_a_study_notebook_ends_with_figures_and_a_table(name, tmp_path, quicksta
     assert len(pictures) >= 3 and len(saved) >= 3
     assert all(picture.startswith(b"\x89PNG") for picture in pictures)
     assert all((folder / "figures" / f"{stem}.csv").read_text() for stem in saved)
+    assert (name != "sft_rl_ratio") or {"differences", "learning_curves"} <= saved
+    said = " ".join(str(data) for data in shown)
+    assert SAYS.get(name, "") in said and "Traceback" not in said
     made = shown[-1]["text/html"]
     runs = json.loads((folder / "study.json").read_text())["runs"]
     assert all(run in made for run in runs) and "torch" in made and "commit" in made

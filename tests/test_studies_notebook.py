@@ -1,6 +1,8 @@
 """Notebooks run strictly: nothing that papermill lets pass goes wrong in silence."""
 
+import contextlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlkit.errors import UserError
-from rlkit.studies.notebook import NotebookFailed, check_parameters, execute, parameters_of
+from rlkit.studies.notebook import NotebookFailed, at_project_root, check_parameters, execute, parameters_of
 
 DEFAULTS = "lr = 1e-5\nsteps = 10\nname = 'x'\nflag = True\nsizes = [1]\nextra = None\noptions = {}"
 
@@ -48,6 +50,18 @@ def test_an_unknown_parameter_and_an_untagged_notebook_are_errors(tmp_path):
     assert not (tmp_path / "out.ipynb").exists()
     with pytest.raises(UserError, match="has 0 cells tagged 'parameters'"):
         execute(notebook(tmp_path, tag="other"), tmp_path / "out.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [('parms = "x"', "no parameter 'parms'. Did you mean 'params'"), ('params = "x"', "")],
+)
+def test_a_notebook_itself_refuses_a_parameter_that_it_lacks(given, refused, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    cells = ["", 'params = "a.yaml"', f"# Parameters\n{given}\n", "notebook.at_project_root()"]
+    monkeypatch.setattr(sys.modules["__main__"], "In", cells, raising=False)  # as a kernel keeps them
+    with pytest.raises(UserError, match=re.escape(refused)) if refused else contextlib.nullcontext():
+        at_project_root()
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,7 @@ def main(study: "StudyData", venue: str) -> Drawing:
             legend_below(fig, [Line2D([], [], **style) for style in styles.values()], list(map(str, styles)))
     tables = [drawing.table.assign(panel=words[1]) for words, drawing in found.items()]
     told = {key: value for drawing in found.values() for key, value in drawing.sources.items()}
-    made = told | sources(study.metrics)
-    return Drawing(fig, pd.concat(tables, ignore_index=True), made, " ".join(found))
+    return Drawing(fig, pd.concat(tables, ignore_index=True), told | sources(study.metrics), " ".join(found))
 
 
 def _by_model(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str], Drawing]) -> dict[str, Drawing]:
@@ -168,8 +167,8 @@ FIGURES = {
         lambda s, venue: runs.before_after(s.change, venue),
     ),
     "learning_curves": Entry(
-        "Held-out pass@1 against the compute of reinforcement learning (a warm start not counted): thick the mean over "
-        "seeds with its 95 % interval over problems, thin the runs.",
+        "Held-out pass@1 against the compute of training, its warm start included: thick the mean over seeds with its "
+        "95 % interval over problems, thin the runs.",
         _curve(COMPUTE),
     ),
     "learning_curves_by_step": Entry(
@@ -195,9 +194,9 @@ FIGURES = {
         lambda s, venue: runs.differences(comparisons.differences(s.evals), venue),
     ),
     "equal_compute": Entry(
-        "Held-out pass@1 at the last evaluation within the FLOPs of training (no warm start) that every run of the "
-        "model has spent, with 95 % intervals over problems. The update computes no sequence of zero advantage unless "
-        "a critic, a KL or an entropy term needs it, so that algorithms with more of those get further.",
+        "Held-out pass@1 at the last evaluation within the FLOPs, a warm start's included, that every run of the model "
+        "has spent, with 95 % intervals over problems. The update computes no sequence of zero advantage unless a "
+        "critic, a KL or an entropy term needs it, so that algorithms with more of those get further.",
         lambda s, venue: runs.ranked(comparisons.at_compute(s.evals, s.metrics, COMPUTE), venue),
     ),
     "sample_efficiency": Entry(

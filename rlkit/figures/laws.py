@@ -158,8 +158,7 @@ def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, ax: A
         ax.set_xlim(band[along].min(), band[along].max())
         low, high = min(band["low"].min(), points[y].min()), max(band["high"].max(), points[y].max())
         if y in paper.SHARES:
-            # A band that leaves what is possible, or is far below all points, leaves the picture.
-            low, high = max(low, points[y].min() / 3), min(high, 1.0)
+            low, high = max(low, points[y].min() / 3), min(high, 1.0)  # where points are and shares can be
         if 0 < low < high < np.inf:
             ax.set_ylim(low * (low / high) ** 0.04, high * (high / low) ** 0.04)
         if len(told):

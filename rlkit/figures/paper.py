@@ -113,8 +113,7 @@ def _of_sizes(sizes: Sequence[float]) -> list[dict[str, Any]]:
     places, found = [], []
     for size in sizes:
         place = min(range(len(steps)), key=lambda i: abs(math.log(steps[i][1] / max(size, 1))))
-        # Its palest fifth fades on white paper.
-        colour = to_hex(matplotlib.colormaps["plasma"](0.78 * (1 - steps[place][0])))
+        colour = to_hex(matplotlib.colormaps["plasma"](0.78 * (1 - steps[place][0])))  # no palest fifth
         marker = MARKERS[(place + places.count(place)) % len(MARKERS)]
         found.append({"color": colour, "marker": marker, "linestyle": "-"})
         places.append(place)
@@ -230,7 +229,6 @@ def name_rows(ax: Axes, names: Sequence[str]) -> None:
     """A row for each name, the first at the top. One longer than half the figure is wrapped, in rows as much higher."""
     fig: Any = ax.figure
     width, height = fig.get_size_inches()
-    # An inch holds 19.
     shown = [textwrap.fill(name, int(width / 2 * 19), break_long_words=False) for name in names]
     lines = max(name.count("\n") for name in shown)
     fig.set_size_inches(width, height + 0.14 * lines * len(names))

@@ -151,7 +151,6 @@ def tables(study: StudyData) -> dict[str, str]:
         apart = differences(study.evals)
         over = {"over problems": ("low", "high"), "over seeds too": ("low_seeds", "high_seeds")}
         apart["over problems"] = apart["difference"]
-        # One says nothing of others.
         apart["over seeds too"] = apart["difference"].where(apart["low_seeds"].notna())
         note = r"Final pass@1 less the baseline's, with 95 \% intervals."
         columns = ["cell", "baseline", "problems", "seeds", *over]
@@ -184,8 +183,7 @@ def render(
     target = Path(out) if out else study.folder / "figures"
     files, missing, environments = list[Path](), dict[str, str](), list[str]()
     width_of(venue)
-    # A study without results, or a law by a wrong name, ends here.
-    _ = (study.change, study.fit if law else None)
+    _ = (study.change, study.fit if law else None)  # without results, or a law of that name, it ends here
     for name, drawing in draw(study, venue, only):
         if isinstance(drawing, UserError):
             missing[name] = str(drawing)

@@ -1,7 +1,6 @@
 """A study's analysis: pass@1 before and after, final points, what the law predicted; and its summary as text."""
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from rlkit.errors import UserError
 from rlkit.evaluation.passk import pass_rate
 from rlkit.files import write_text
 from rlkit.laws.fitting import LawFit
+from rlkit.laws.planning import seeds_needed
 from rlkit.measures.tables import ends, equal_cells_sentence, in_order, runs_behind
 from rlkit.results.read import read_evals, run_facts, run_folders, suite_names
 from rlkit.results.store import plain, read_json
@@ -132,17 +132,12 @@ def few_seeds(differences: pd.DataFrame) -> str:
 
 
 def seeds_to_show(differences: pd.DataFrame) -> list[str]:
-    """How many seeds a cell would show a difference of 0.02 in four studies of five, in a sentence, from the spread
-    between seeds and the interval over problems that were measured (both taken as normal); none of one seed a cell."""
+    """`rlkit.laws.planning.seeds_needed` for a difference of 0.02, from the spread between seeds and the interval over
+    problems that were measured; none of one seed a cell."""
     if differences["spread"].isna().all():
         return []
     spread = float((differences["spread"] ** 2).mean() ** 0.5)
-    error = float((differences["high"] - differences["low"]).mean()) / (2 * 1.96)
-    room = (0.02 / (1.96 + 0.84)) ** 2 - error**2  # variance that is left for seeds
-    if room <= 0:
-        return ["More seeds alone would not show a difference of 0.02: ask more problems."]
-    need = max(2, math.ceil(2 * spread**2 / room))
-    return [f"About {need} seeds a cell would show a difference of 0.02 (spread between seeds {spread:.3f})."]
+    return [seeds_needed(0.02, spread, float((differences["high"] - differences["low"]).mean()) / (2 * 1.96))]
 
 
 def write(

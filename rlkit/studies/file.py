@@ -30,7 +30,7 @@ class Analysis(Section):
 class StudyConfig(Section):
     """Everything a study file may hold."""
 
-    study: str = Field(pattern=r"^[A-Za-z0-9._-]+$")
+    study: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
     """Folder under outputs/; default: the file's name."""
     notebook: str = "notebooks/train.ipynb"
     """The notebook that trains one run, executed once a run."""
@@ -90,16 +90,15 @@ def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
 
 
 def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """The RunConfig of one run: of a run's file, or of the cell of a study's file that overrides choose by the
-    keys of its grid and, where it has variants, by `variant`. A variant that changes nothing need not be named. A
-    UserError as of `rlkit.load`, and where a part of the cell is not chosen: such a run would stand in the study's
-    folder and be none of its runs. Overrides that name the study, as those of its own runs do, need no more."""
+    """The RunConfig of one run: of a run's file, or of the cell of a study's file that overrides choose by the keys of
+    its grid and, where it has variants, by `variant`; one that changes nothing need not be named. A UserError as of
+    `rlkit.load`, and where a part of the cell is not chosen, but for overrides that name the study, as its runs' do."""
     config, content, given = load(path, overrides), read_yaml(path), overrides or {}
     if "run" not in content or "study" in given:
         return config
-    variants = content.get("variants") or {}
-    axes = {"variant": list(variants)} if variants and all(variants.values()) else {}
-    axes |= content.get("grid") or {}
+    study = read_study(Path(path), {})
+    axes = {"variant": list(study.variants)} if study.variants and all(study.variants.values()) else {}
+    axes |= study.grid
     if any(key not in given for key in axes):
         cell = {key: given.get(key, values[0]) for key, values in axes.items()}
         words = " ".join(shlex.quote(f"{key}={value}") for key, value in cell.items())

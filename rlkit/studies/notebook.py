@@ -1,6 +1,5 @@
-"""Strict execution of parameterized notebooks. papermill only warns of an unknown parameter, takes any type, and marks
-every cell completed when the kernel dies: here names and types are compared with the tagged cell at the start, and a
-notebook has succeeded only when a last cell, added for the purpose, has answered.
+"""Strict execution of parameterized notebooks: papermill only warns of an unknown parameter, takes any type, and marks
+every cell completed when the kernel dies. A notebook has succeeded only when a last cell, added here, has answered.
 
 `python -m rlkit.studies.notebook SOURCE TARGET '{"name": value}'` does it in a process that ends with its parent."""
 
@@ -72,8 +71,13 @@ def parameters_of(source: str | Path) -> dict[str, Any]:
     cells = _tagged(Path(source), "parameters")
     if len(cells) != 1:
         raise UserError(f"{source} has {len(cells)} cells tagged 'parameters' and needs one: tag the cell.")
+    return _assigned("".join(cells[0]["source"]))
+
+
+def _assigned(cell: str) -> dict[str, Any]:
+    """The names that a cell assigns and their values, `...` for one that is no literal."""
     defaults: dict[str, Any] = {}
-    for node in ast.parse("".join(cells[0]["source"])).body:
+    for node in ast.parse(cell).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name):
             try:
@@ -83,9 +87,9 @@ def parameters_of(source: str | Path) -> dict[str, Any]:
     return defaults
 
 
-def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str, Any]:
+def check_parameters(source: str | Path, values: Mapping[str, Any], defaults: Any = None) -> dict[str, Any]:
     """`values` in types that a notebook can hold, or a UserError for an unknown name or a wrong type."""
-    defaults, plain = parameters_of(source), {}
+    defaults, plain = parameters_of(source) if defaults is None else defaults, {}
     for name, value in values.items():
         if name not in defaults:
             near, known = did_you_mean(name, defaults), ", ".join(defaults)
@@ -105,7 +109,12 @@ def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str,
 
 def at_project_root() -> Path:
     """Change to the project's folder, the nearest parent with `params/`, and return it: JupyterLab starts a kernel in
-    its notebook's folder, papermill in the caller's."""
+    its notebook's folder, papermill in the caller's. A UserError for a parameter that the notebook lacks."""
+    cells = getattr(sys.modules["__main__"], "In", [])[
+        1:3
+    ]  # the defaults, and what papermill sets beside them
+    if len(cells) == 2 and cells[1].startswith("# Parameters\n"):
+        check_parameters("This notebook", _assigned(cells[1]), _assigned(cells[0]))
     here = Path.cwd()
     os.chdir(next((folder for folder in (here, *here.parents) if (folder / "params").is_dir()), here))
     return Path.cwd()
