@@ -1,13 +1,17 @@
 """Writing files so that a reader, or a crash, never meets half of one."""
 
 import errno
+import glob
 import os
 import shutil
+import socket
 import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from rlkit.errors import UserError
 
@@ -19,15 +23,21 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path in `path`'s folder; when the block ends well it becomes `path` in one step.
 
     The content, a file or a folder, is flushed to disk before the rename, so after a crash `path` holds the old
-    content (of a folder, or none) or the new. When the block raises, `path` is untouched and the temporary is gone.
+    content (of a folder, or none) or the new. When the block raises, `path` is untouched and the temporary is gone; one
+    of a process of this machine that was killed is removed by the next.
 
     Raises:
         UserError: the folder cannot be written or the disk is full.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}{path.suffix}")
+    mine = f".{path.stem}.{socket.gethostname()}-"
+    temporary = path.with_name(f"{mine}{os.getpid()}-{uuid.uuid4().hex[:8]}{path.suffix}")
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        for other in path.parent.glob(f"{glob.escape(mine)}*{glob.escape(path.suffix)}"):
+            pid = other.name.removeprefix(mine).partition("-")[0]
+            if pid.isdigit() and not psutil.pid_exists(int(pid)):
+                _remove(other)
         try:
             yield temporary
             for written in (temporary, *temporary.rglob("*")):
@@ -37,9 +47,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
             os.replace(temporary, path)
             _sync(path.parent)
         finally:
-            if temporary.is_dir():
-                shutil.rmtree(temporary, ignore_errors=True)
-            temporary.unlink(missing_ok=True)
+            _remove(temporary)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -74,6 +82,12 @@ def disk_errors(path: str | Path) -> Iterator[None]:
             f"Cannot write {path}: {error.strerror}. Make it writable and the disk not full, "
             "or choose another folder (--root)."
         ) from error
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

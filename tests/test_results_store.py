@@ -151,6 +151,19 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
 
 
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
+    path = tmp_path / "run.ipynb"
+    script = f"from rlkit.files import replacing\nimport os, signal\nwith replacing({str(path)!r}) as t:\n"
+    killed = f"{script}    t.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    subprocess.run([sys.executable, "-c", killed], check=False)
+    assert len(list(tmp_path.iterdir())) == 1 and not path.exists()
+    with files.replacing(path) as temporary:
+        temporary.write_text("whole")
+        files.write_text(path, "of another writer that lives")
+        assert temporary.exists()
+    assert [file.name for file in tmp_path.iterdir()] == ["run.ipynb"] and path.read_text() == "whole"
+
+
 def test_an_error_of_the_caller_is_not_taken_for_a_full_disk(tmp_path):
     with pytest.raises(FileNotFoundError), files.replacing(tmp_path / "x") as temporary:
         temporary.write_text("x")
