@@ -6,15 +6,17 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
 from rlkit.errors import UserError
 
+LEFT = 3600.0  # seconds after which the temporary of a process that is gone is removed
 _DISK_ERRORS = "ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "ENOTDIR", "EEXIST"
 
 
@@ -24,7 +26,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
     The content, a file or a folder, is flushed to disk before the rename, so after a crash `path` holds the old
     content (of a folder, or none) or the new. When the block raises, `path` is untouched and the temporary is gone; one
-    of a process of this machine that was killed is removed by the next.
+    of a process of this machine that was killed is removed by a write an hour later.
 
     Raises:
         UserError: the folder cannot be written or the disk is full.
@@ -36,8 +38,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         for other in path.parent.glob(f"{glob.escape(mine)}*{glob.escape(path.suffix)}"):
             pid = other.name.removeprefix(mine).partition("-")[0]
-            if pid.isdigit() and not psutil.pid_exists(int(pid)):
-                _remove(other)
+            with suppress(FileNotFoundError):  # its writer has just ended
+                old = other.stat().st_mtime < time.time() - LEFT  # another machine may have this name, too
+                if old and pid.isdigit() and not psutil.pid_exists(int(pid)):
+                    _remove(other)
         try:
             yield temporary
             for written in (temporary, *temporary.rglob("*")):
