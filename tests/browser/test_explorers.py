@@ -70,14 +70,13 @@ def test_explorers(page):
     assert not page.locator("td:text-is('wrong')").count()
     choose(page, "outcome", "wrong")
     page.wait_for_selector("td:text-is('correct')", state="detached")
-    shown = page.locator("text=/samples of/").first
     onward, first = page.get_by_role("button", name="›"), page.locator(".jp-OutputArea").all_inner_texts()
     onward.click()
     page.wait_for_function(
         "old => ![...document.querySelectorAll('.jp-OutputArea')].every((a, i) => a.innerText === old[i])",
         arg=first,
     )
-    shown.scroll_into_view_if_needed()
+    onward.scroll_into_view_if_needed()
     shot(page, "14-samples")
 
 
