@@ -128,8 +128,8 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str)
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         for style, (label, (band, own)) in zip(styles, lines.items(), strict=True):
-            colour = style["color"]
-            ax.plot(band[along], band["prediction"], **style | {"marker": ""})
+            colour, line = style["color"], style["linestyle"]
+            ax.plot(band[along], band["prediction"], color=colour, linestyle=line)
             ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
             for held, part in own.groupby("held_out"):
                 marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}

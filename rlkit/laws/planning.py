@@ -193,9 +193,8 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     """Carry out a plan file, or its content: allocate budgets, simulate a design. A UserError for any fault in it."""
     where, content = ("", dict(source)) if isinstance(source, Mapping) else (str(source), read_yaml(source))
     config: PlanConfig = validate(PlanConfig, override(content, overrides or {}), where=where)
-    seeds = config.difference and seeds_needed(
-        config.difference, config.spread or _refuse("spread"), config.error
-    )
+    told, spread = config.difference, config.spread
+    seeds = seeds_needed(told, spread or _refuse("spread"), config.error) if told else ""
     if seeds and not (config.budget or config.design):
         return PlanResult({}, None, None, seeds)
     record = _record(config.fit)

@@ -227,7 +227,7 @@ def _same_option(answer: str, truth: str) -> bool:
     (ours, p), (right, q) = _option(answer), _option(truth)
     if not ours or not right:
         return bool((ours or right) and p and q) and _same(p, q)
-    small = ("(" in answer and right <= "J") or (_MARKED.search(truth) and right.upper() <= "J")  # (a) for A
+    small = ("(" in answer and right <= "J") or (bool(_MARKED.search(truth)) and right.upper() <= "J")
     return (ours == right or (small and ours.upper() == right.upper())) and (not (p and q) or _same(p, q))
 
 
