@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.data.mixture import apportion
+from rlkit.data.order import apportion
 from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.types import Task

@@ -134,7 +134,8 @@ _TASKS: dict[str, list[Task]] = {}
 
 
 def _first_tasks(config: RunConfig) -> list[Task]:
-    from rlkit.data.stream import TaskStream, countable, held_out
+    from rlkit.data import TaskStream, held_out
+    from rlkit.data.prompt_lengths import countable
 
     config = countable(config)
     if config.data.order == "curriculum":  # its first batch is the easiest, and takes all tasks to find

@@ -12,7 +12,7 @@ import torch
 from rlkit.compute import Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream
-from rlkit.data.mixture import MAX_REFUSED
+from rlkit.data.order import MAX_REFUSED
 from rlkit.errors import RunStopped
 from rlkit.rewards.grading import with_overlong_penalty
 from rlkit.samplers.rollouts import acts, grade, sample

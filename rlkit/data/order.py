@@ -1,19 +1,18 @@
-"""How many tasks each source gives to each step, a pure function of config and step, and which tasks they are."""
+"""The order of training tasks (`data.order`): how many each source gives to each step, and which; curricula too."""
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Literal, SupportsIndex
+from typing import Literal, SupportsIndex
 
 import numpy as np
 
 from rlkit.config import RunConfig
+from rlkit.data.prompt_lengths import fitting
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
 from rlkit.seeds import derive, generator
-from rlkit.types import ENVIRONMENT, Task
+from rlkit.types import Task
 
 SEED_STRIDE = 2**40  # indices that one run's seed may use; seeds have disjoint ranges
 RETRY_STRIDE = 2**32
@@ -156,36 +155,3 @@ class Supply:
             "repeat, or are held out or set aside for SFT. Lower evaluation.size, data.train_max_samples or (a "
             "curriculum has each task once) trainer.total_training_steps, or widen the source."
         )
-
-
-def fitting(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
-    """Which of the tasks `data.filter_overlong_prompts` keeps."""
-    if not config.data.filter_overlong_prompts:
-        return [True] * len(tasks)
-    return [tokens <= config.data.max_prompt_length for tokens in prompt_lengths(config, tasks)]
-
-
-def prompt_lengths(config: RunConfig, tasks: Sequence[Task]) -> list[int]:
-    """Tokens of each task's prompt by the tokenizer of `model.path` and its chat template; 0 for an environment's
-    task, which the episode limits."""
-    from rlkit.models.prompts import encode_chats
-
-    asked = {task.id: task.prompt for task in tasks if not task.data_source.startswith(ENVIRONMENT)}
-    if not asked:
-        return [0] * len(tasks)
-    variables = json.dumps(config.data.apply_chat_template_kwargs, sort_keys=True)
-    tokenizer, known = _counted(config.model.path, variables)
-    new = [name for name in asked if name not in known]
-    known |= zip(new, map(len, encode_chats(tokenizer, [asked[name] for name in new])), strict=True)
-    return [known.get(task.id, 0) for task in tasks]
-
-
-@lru_cache(4)
-def _counted(path: str, variables: str) -> tuple[Any, dict[str, int]]:
-    """A model's tokenizer with these variables of its template, and the lengths by it that are known, by task id."""
-    from rlkit.models.loading import load_tokenizer
-    from rlkit.models.prompts import set_template_defaults
-
-    tokenizer = load_tokenizer(path)
-    set_template_defaults(tokenizer, json.loads(variables))
-    return tokenizer, {}

@@ -1,0 +1,51 @@
+"""How long prompts are, by the tokenizer of the model, and which of them `data.filter_overlong_prompts` keeps."""
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from rlkit.config import RunConfig
+from rlkit.models.shapes import at_hand
+from rlkit.types import ENVIRONMENT, Task
+
+
+def fitting(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
+    """Which of the tasks `data.filter_overlong_prompts` keeps."""
+    if not config.data.filter_overlong_prompts:
+        return [True] * len(tasks)
+    return [tokens <= config.data.max_prompt_length for tokens in prompt_lengths(config, tasks)]
+
+
+def prompt_lengths(config: RunConfig, tasks: Sequence[Task]) -> list[int]:
+    """Tokens of each task's prompt by the tokenizer of `model.path` and its chat template; 0 for an environment's
+    task, which the episode limits."""
+    from rlkit.models.prompts import encode_chats
+
+    asked = {task.id: task.prompt for task in tasks if not task.data_source.startswith(ENVIRONMENT)}
+    if not asked:
+        return [0] * len(tasks)
+    variables = json.dumps(config.data.apply_chat_template_kwargs, sort_keys=True)
+    tokenizer, known = _counted(config.model.path, variables)
+    new = [name for name in asked if name not in known]
+    known |= zip(new, map(len, encode_chats(tokenizer, [asked[name] for name in new])), strict=True)
+    return [known.get(task.id, 0) for task in tasks]
+
+
+@lru_cache(4)
+def _counted(path: str, variables: str) -> tuple[Any, dict[str, int]]:
+    """A model's tokenizer with these variables of its template, and the lengths by it that are known, by task id."""
+    from rlkit.models.loading import load_tokenizer
+    from rlkit.models.prompts import set_template_defaults
+
+    tokenizer = load_tokenizer(path)
+    set_template_defaults(tokenizer, json.loads(variables))
+    return tokenizer, {}
+
+
+def countable(config: RunConfig) -> RunConfig:
+    """The run as far as it can be made without a hub: its prompts unfiltered where the tokenizer is not at hand."""
+    if at_hand(config.model.path) or not config.data.filter_overlong_prompts:
+        return config
+    data = config.data.model_copy(update={"filter_overlong_prompts": False})
+    return config.model_copy(update={"data": data})
