@@ -10,6 +10,7 @@ import torch
 
 from rlkit.models.attention import pad_right
 from rlkit.models.logprobs import logits_of
+from rlkit.models.shapes import row_bucket
 from rlkit.samplers import cache
 from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.cache import FixedCache
@@ -187,6 +188,7 @@ def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch
 def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperature):
     """What runs captured on a GPU: buckets small enough that rows are compacted and widths change on the way."""
     monkeypatch.setattr("rlkit.models.shapes.FEWEST_ROWS", 4)
+    monkeypatch.setattr("rlkit.models.shapes.MANY_ROWS", 8)
     monkeypatch.setattr("rlkit.models.shapes.NARROWEST", 2)
     monkeypatch.setattr(FixedCache, "every", 2)
     model = tiny.model()
@@ -204,6 +206,23 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     dynamic.sync(other), fixed.sync(other)
     a, b = (s.sample(tiny.prompts(3), 2, seed=4, max_tokens=6) for s in (dynamic, fixed))
     assert [x.ids.tolist() for g in a for x in g] == [x.ids.tolist() for g in b for x in g]
+
+
+@pytest.mark.parametrize(("sequences", "rows"), [
+    (1, 64), (65, 128), (256, 256), (257, 320), (512, 512), (513, 640), (2048, 2048), (1800, 2048), (1700, 1792),
+])  # fmt: skip
+def test_few_rows_are_computed_for_nobody_where_there_are_many(sequences, rows):
+    assert row_bucket(sequences) == rows
+
+
+@pytest.mark.parametrize("settings", [Settings(0.0, 1.0), Settings(1.0, 1.0), Settings(0.7, 0.9)])
+def test_drawing_from_16_bit_logits_is_drawing_from_their_float32_values(settings):
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(64, 300, generator=generator)).bfloat16()
+    uniform = torch.rand(64, generator=generator)
+    half, whole = draw(logits, uniform, settings), draw(logits.float(), uniform, settings)
+    assert torch.equal(half[0], whole[0]) and half[1].dtype == torch.float32
+    torch.testing.assert_close(half[1], whole[1], rtol=0, atol=0)
 
 
 def test_sequences_that_end_early_are_told_once_while_others_are_decoded(monkeypatch):

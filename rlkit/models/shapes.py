@@ -10,7 +10,7 @@ from rlkit.errors import UserError, did_you_mean
 
 SHORT_RUN = 10_000  # decoding passes of a run (steps x response length) that vLLM does without CUDA graphs
 CHUNK = 2**26  # logits held at once: 256 MiB in float32
-FEWEST_ROWS, NARROWEST = 64, 16
+FEWEST_ROWS, MANY_ROWS, NARROWEST = 64, 256, 16
 VOCABULARY = 262  # bytes, specials and role names of the ladder's tokenizer
 LAUNCH_BOUND = 30_000_000  # parameters up to which a GPU takes longer to launch a pass than to compute it
 COMPILED_FROM = 400_000_000
@@ -79,8 +79,11 @@ def shape_of(path: str) -> Shape:
 
 
 def row_bucket(size: int) -> int:
-    """The smallest power of two that holds `size` rows, at least FEWEST_ROWS."""
-    return max(FEWEST_ROWS, 1 << (size - 1).bit_length())
+    """`size` rounded up to a power of two, at least FEWEST_ROWS; above MANY_ROWS, where every row takes time, to an
+    eighth of one."""
+    power = max(FEWEST_ROWS, 1 << (size - 1).bit_length())
+    step = power // 8 if power > MANY_ROWS else power
+    return -(-size // step) * step
 
 
 def width_bucket(size: int, finest: int = 0) -> int:

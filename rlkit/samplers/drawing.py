@@ -23,14 +23,13 @@ class Settings(NamedTuple):
 
 def draw(logits: Tensor, uniform: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
     """Tokens (A,) and their log-probs (A,) from logits (A, V), by inverting the distribution at `uniform` (A,)."""
-    logits = logits.float()
     if settings.temperature == 0:
-        logprobs = logits.log_softmax(-1)
+        logprobs = logits.log_softmax(-1, dtype=torch.float32)
         token = logprobs.argmax(-1)
         return token, logprobs.gather(1, token[:, None])[:, 0]
-    logits = logits if settings.temperature == 1 else logits / settings.temperature
-    logits = logits if settings.top_p == 1 else nucleus(logits, settings.top_p)
-    p = logits.softmax(-1)  # (A, V)
+    logits = logits if settings.temperature == 1 else logits.float() / settings.temperature
+    logits = logits if settings.top_p == 1 else nucleus(logits.float(), settings.top_p)
+    p = logits.softmax(-1, dtype=torch.float32)  # (A, V); no copy of 16-bit logits, which are large
     token = _inverted(p, uniform.clamp(max=BELOW_ONE)[:, None])
     return token[:, 0], p.gather(1, token)[:, 0].log()
 
