@@ -54,6 +54,10 @@ CASES = {
         "model": "qwen2.5-1.5b", **LORA, "steps": 2,
         "systems": ["rlkit", "rlkit-eager", "rlkit-vllm", "trl-vllm"],
     },
+    "step-1.5b-4096": {
+        "model": "qwen2.5-1.5b", **LORA, "tokens": 4096, "prompts": 16, "steps": 1, "trl_batch": 4,
+        "systems": ["rlkit", "trl-vllm"],
+    },
     "step-3b": {"model": "qwen2.5-3b", **LORA, "steps": 2, "systems": ["rlkit", "rlkit-vllm"]},
     "step-7b": {
         "model": "qwen2.5-7b", **LORA, "steps": 2, "checkpointing": True, "systems": ["rlkit", "rlkit-torch"],
@@ -81,7 +85,7 @@ VARIANTS = {
     "rlkit": {}, "rlkit-vllm": {"rollout.name": "vllm"}, "rlkit-torch": {"rollout.name": "torch"},
     "rlkit-eager": {"actor.use_torch_compile": False}, "rlkit-compiled": {"actor.use_torch_compile": True},
 }  # fmt: skip
-LONG = ("step-3m-verl", "step-3b", "step-7b", "sync-7b")  # by name only
+LONG = ("step-3m-verl", "step-1.5b-4096", "step-3b", "step-7b", "sync-7b")  # by name only
 DRY = {"prompts": 2, "tokens": 4, "steps": 1, "dry": True}
 
 
