@@ -15,7 +15,7 @@ from rlkit.domains.grading import Grading
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
 from rlkit.environments.base import Params, Problem
 from rlkit.errors import UserError
-from rlkit.results.provenance import usable_cores
+from rlkit.results.machine import usable_cores
 from rlkit.sandbox import programs
 
 LOOK, TESTS, HIDDEN, WASTED = -0.1, 3.0, 4.0, -0.2  # documented below

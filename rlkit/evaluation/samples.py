@@ -10,6 +10,7 @@ import numpy as np
 from rlkit.config import Evaluation
 from rlkit.environments.rollout import Limits
 from rlkit.evaluation.passk import Interval, pass_at_k, pass_rate
+from rlkit.results.evals import eval_row
 from rlkit.seeds import derive
 from rlkit.types import Rollout, Sampler, Task
 
@@ -40,18 +41,16 @@ def measure(
         rollouts = sample(chosen, sampler, policy, seed=stream, **options)
         grade(rollouts, router, policy)
         apart = {"suite": suite} if suites else {}
-        rows += [_row(rollout, i % section.n, policy) | apart for i, rollout in enumerate(rollouts)]
+        rows += [eval_row(r.task, i % section.n, _answer(r, policy)) | apart for i, r in enumerate(rollouts)]
     return summarise(rows, section.pass_at)
 
 
-def _row(rollout: Rollout, sample: int, policy: Any) -> dict[str, Any]:
+def _answer(rollout: Rollout, policy: Any) -> dict[str, Any]:
     reward = rollout.reward
     assert reward is not None  # graded above
     return {
-        "task_id": rollout.task.id, "data_source": rollout.task.data_source, "sample": sample,
-        "correct": reward.correct, "value": reward.value, "error": reward.error,
-        "tokens": int(rollout.mask.sum()), "finish_reason": rollout.finish_reason,
-        "response": policy.decode(rollout.response_ids),
+        "correct": reward.correct, "value": reward.value, "error": reward.error, "tokens": int(rollout.mask.sum()),
+        "finish_reason": rollout.finish_reason, "response": policy.decode(rollout.response_ids),
     }  # fmt: skip
 
 

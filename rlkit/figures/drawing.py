@@ -21,7 +21,7 @@ from rlkit.laws import LawFit
 from rlkit.laws.report import escaped, findings
 from rlkit.measures.summary import held_out_error, outside
 from rlkit.measures.tables import runs_behind
-from rlkit.results.provenance import git_state
+from rlkit.results.machine import git_state
 from rlkit.results.store import plain
 
 _METADATA: dict[str, dict[str, Any]] = {  # without dates: equal input gives equal bytes

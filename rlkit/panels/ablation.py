@@ -15,8 +15,8 @@ from rlkit.files import write_text
 from rlkit.panels.launching import Launched, launch
 from rlkit.params import flatten, override, read_yaml, validate
 from rlkit.results.labels import NOT_COMPARED, in_words
+from rlkit.results.machine import usable_cores
 from rlkit.results.progress import config_of, run_state
-from rlkit.results.provenance import usable_cores
 from rlkit.results.read import read, read_evals
 from rlkit.studies.plan import make_plan
 from rlkit.studies.terminal import duration

@@ -22,22 +22,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, SupportsFloat
 
-import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.files import disk_errors, replacing, require_space, write_text
-from rlkit.results.provenance import git_state, hardware, versions
+from rlkit.files import disk_errors, require_space, write_text
+from rlkit.results import evals
+from rlkit.results.machine import git_state, hardware, versions
 
 BEST = "best"  # folder of the checkpoint that trainer.keep_best keeps
 LOGS = ("metrics.jsonl", "samples.jsonl")
-_EVAL_TYPES = {
-    "step": "int64", "task_id": "string", "data_source": "string", "sample": "int64",
-    "correct": "boolean",  # null where the answer could not be graded
-    "value": "Float64", "error": "string", "tokens": "Int64", "finish_reason": "string", "response": "string",
-}  # fmt: skip
 _LOG_SPACE = 20_000_000  # bytes that must be free to begin; checkpoints are the trainer's to add
 
 
@@ -124,15 +119,9 @@ class RunStore:
             file.write(lines)
 
     def log_evals(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add one evaluation to evals.parquet, in place of one of the same step: a row a sample, with the columns
-        task_id, data_source, sample, correct, value, error, tokens, finish_reason, response and any others."""
-        path = self.folder / "evals.parquet"
-        new = pd.DataFrame([{"step": step, **plain(row)} for row in rows]).astype(_EVAL_TYPES)
-        if path.exists():
-            old = pd.read_parquet(path)
-            new = pd.concat([old[old["step"] != step], new], ignore_index=True)
-        with replacing(path) as temporary:
-            new.to_parquet(temporary, index=False)
+        """Add one evaluation to evals.parquet, in place of one of the same step: rows of
+        `rlkit.results.evals.eval_row`, with further columns or none."""
+        evals.add(self.folder / "evals.parquet", step, [plain(row) for row in rows])
 
     def truncate(self, step: int) -> None:
         """Drop everything logged after `step`: a resumed run logs those steps again, once."""
@@ -140,11 +129,7 @@ class RunStore:
             if path.exists():
                 kept = [row for row in read_jsonl(path) if row["step"] <= step]
                 write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
-        path = self.folder / "evals.parquet"
-        if path.exists():
-            evals = pd.read_parquet(path)
-            with replacing(path) as temporary:
-                evals[evals["step"] <= step].to_parquet(temporary, index=False)
+        evals.truncate(self.folder / "evals.parquet", step)
 
     def __enter__(self) -> "RunStore":
         return self

@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 from rlkit.errors import UserError, did_you_mean
-from rlkit.results.provenance import hardware, output_of, usable_cores
+from rlkit.results.machine import hardware, output_of, usable_cores
 
 GIB = 2**30
 MIB = 2**20

@@ -16,7 +16,7 @@ from rich.table import Table
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.params import override, validate
-from rlkit.results.provenance import hardware, usable_cores, versions
+from rlkit.results.machine import hardware, usable_cores, versions
 from rlkit.samplers.choice import VLLM_FROM
 from rlkit.sizing.devices import GIB, device_named, gpus
 from rlkit.sizing.estimate import Estimate, estimate, trained_on

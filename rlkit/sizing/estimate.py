@@ -12,7 +12,7 @@ from rlkit.compute import Work
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.models.shapes import decodes_eagerly, is_ladder
-from rlkit.results.provenance import hardware
+from rlkit.results.machine import hardware
 from rlkit.samplers.choice import together
 from rlkit.sizing.devices import device_named
 from rlkit.sizing.memory import FLOAT, Plan, layer_kept

@@ -21,8 +21,8 @@ from pydantic import Field
 from rlkit.config import RunConfig, Section
 from rlkit.errors import UserError, did_you_mean
 from rlkit.params import validate
+from rlkit.results.machine import hardware, usable_cores
 from rlkit.results.progress import last_lines
-from rlkit.results.provenance import hardware, usable_cores
 from rlkit.results.store import read_json
 from rlkit.sizing.devices import MIB, Device, Gpu, gpus
 from rlkit.sizing.memory import CONTEXT, USABLE, Plan, memory, total

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.config import RunConfig
-from rlkit.results.provenance import git_state, versions
+from rlkit.results.machine import git_state, versions
 
 
 class Tracker:

@@ -16,6 +16,7 @@ from rlkit.data import TaskStream
 from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped
 from rlkit.evaluation.samples import summarise
+from rlkit.results.evals import ANSWER, eval_row
 from rlkit.results.store import RunStore, read_jsonl
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.training.batches import comparable, rollout_summary
@@ -30,7 +31,6 @@ SAMPLES_KEPT = 8
 MISSING = "verl returned no answer"
 VALIDATION = ("val-core/", "val-aux/")  # verl's means over bootstraps; the store has pass@k instead
 TRAINED = "training/global_step"  # in the metrics of a step that trained
-ANSWER = ("correct", "value", "error", "tokens", "finish_reason", "response")
 
 
 class Results:
@@ -163,8 +163,7 @@ class Results:
             of = {"suite": suite} if suites else {}
             for task, sample in ((task, k) for task in tasks for k in range(self.config.evaluation.n)):
                 answer = found.get((task.id, sample), lost)
-                asked = {"task_id": task.id, "data_source": task.data_source, "sample": sample}
-                rows.append(asked | {key: answer.get(key) for key in ANSWER} | of)
+                rows.append(eval_row(task, sample, answer) | of)
         result = summarise(rows, self.config.evaluation.pass_at)
         self.store.log_evals(step, result.rows)
         if result.pass_at_1:
