@@ -5,8 +5,8 @@ shows and `save` writes, the same bytes for the same input. All figures of a stu
 
 from rlkit.figures.drawing import Drawing, latex_table, sources, table
 from rlkit.figures.laws import law
-from rlkit.figures.paper import LABELS, WIDTHS, label_axes, look, looks, new_axes, short, styled, theme
 from rlkit.figures.runs import before_after, learning_curves, metric_panels
+from rlkit.figures.style import LABELS, WIDTHS, label_axes, look, looks, new_axes, short, styled, theme
 from rlkit.measures.tables import curve_table
 
 __all__ = [

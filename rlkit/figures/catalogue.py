@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from rlkit.errors import UserError
 from rlkit.figures import laws, runs
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.paper import LETTERED, WIDTHS, legend_below, looks, styled
+from rlkit.figures.style import LETTERED, WIDTHS, legend_below, looks, styled
 from rlkit.laws import LawFit, fit
 from rlkit.measures import comparisons, learning, summary
 from rlkit.measures.tables import curve_table, in_order, remember

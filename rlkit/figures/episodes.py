@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rlkit.environments.trajectory import Trajectory, steps_frame
 from rlkit.figures.drawing import Drawing
-from rlkit.figures.paper import label_axes, new_axes, styled
+from rlkit.figures.style import label_axes, new_axes, styled
 from rlkit.measures.episodes import transition_counts
 
 Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy

@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.mathtext import MathTextParser
 
 from rlkit.errors import UserError
-from rlkit.figures import paper
+from rlkit.figures import style as paper_style
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.paper import LABELS, label_axes, legend, look, looks, new_axes, short, styled
+from rlkit.figures.style import LABELS, label_axes, legend, look, looks, new_axes, short, styled
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.law import Law
 from rlkit.laws.report import symbol
@@ -116,7 +116,7 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str)
         along, grid = curves(fit, points.get(group))
         band = grid.join(fit.predict(grid, band="confidence"))
         y, others = fit.table.names["y"], [str(c) for c in grid if c != along]
-        if y in paper.SHARES:
+        if y in paper_style.SHARES:
             band[["low", "high"]] = band[["low", "high"]].clip(0, 1)
         for key, part in band.groupby(others) if others else [((), band)]:
             values = np.asarray(key, float)
@@ -157,7 +157,7 @@ def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, ax: A
         _log_axes(ax, band[along], fit)
         ax.set_xlim(band[along].min(), band[along].max())
         low, high = min(band["low"].min(), points[y].min()), max(band["high"].max(), points[y].max())
-        if y in paper.SHARES:
+        if y in paper_style.SHARES:
             low, high = max(low, points[y].min() / 3), min(high, 1.0)  # where points are and shares can be
         if 0 < low < high < np.inf:
             ax.set_ylim(low * (low / high) ** 0.04, high * (high / low) ** 0.04)
@@ -168,7 +168,7 @@ def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, ax: A
             ax.errorbar(told[along], told["prediction"], yerr=error, **star, label="predicted")
         _points(ax, points, along, y, by)
         label_axes(ax, along, y)
-        if fig.get_label() != paper.LETTERED:  # a small panel has no room
+        if fig.get_label() != paper_style.LETTERED:  # a small panel has no room
             _write_estimates(ax, fit)
         if len(ax.get_legend_handles_labels()[1]) > 1:
             legend(ax)

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
-from rlkit.figures import paper
+from rlkit.figures import style as paper_style
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.paper import LABELS, label_axes, legend, looks, new_axes, short, styled
+from rlkit.figures.style import LABELS, label_axes, legend, looks, new_axes, short, styled
 from rlkit.measures.summary import few_seeds, pass_rates, seeds_to_show, unequal_steps
 from rlkit.measures.tables import curve_table, graded_ends
 from rlkit.results.labels import name_of
@@ -89,9 +89,9 @@ def metric_panels(
                 ax.plot(smooth.index, smooth, **line, linewidth=1.1, label=str(name))
                 table.loc[part.index, "smoothed"] = part["step"].map(smooth)
             label_axes(ax, "step", share or metric)
-            ax.set_title(paper.wrapped(paper.domain_name(metric), ax, 0) if share else "")
+            ax.set_title(paper_style.wrapped(paper_style.domain_name(metric), ax, 0) if share else "")
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
-        paper.outer_labels(axes)
+        paper_style.outer_labels(axes)
         if len(styles) > 1:
             legend(axes[0])
     return Drawing(fig, pd.concat(tables, ignore_index=True), sources(df))
@@ -150,7 +150,7 @@ def ranked(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(table))
         _dots(ax, table, "pass@1", range(len(table)), thin=False, hollow=False)
-        paper.name_rows(ax, names)
+        paper_style.name_rows(ax, names)
         label_axes(ax, "pass@1", "")
     return Drawing(fig, table, sources(table), f"The budget is {words}.")
 
@@ -183,7 +183,7 @@ def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Dra
         _dots(ax, table, "difference", range(len(table)), thin=False, hollow=False)
         ax.hlines([], 0, 0, color="0.4", linewidth=3, alpha=0.5, label="95 % over problems")
         ax.axvline(0, color="0.4", linewidth=0.6)
-        paper.name_rows(ax, list(table["cell"]))
+        paper_style.name_rows(ax, list(table["cell"]))
         label_axes(ax, "difference of pass@1", "")
         legend(ax, f"difference from {baseline}")
     return Drawing(fig, table, behind, " ".join(filter(None, words)))
@@ -215,7 +215,7 @@ def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass
         for rows, where, when, face in zip(ends, places, ("before", "after"), ("white", "0.4"), strict=True):
             _dots(ax, rows, value, where, thin=True, hollow=when == "before")
             ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=f"{when} training")
-        paper.name_rows(ax, names)
+        paper_style.name_rows(ax, names)
         label_axes(ax, value, "")
         if caution:
             fig.suptitle(caution, x=0.01, ha="left", fontsize=7, wrap=True)
@@ -240,7 +240,9 @@ def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: Axes | None 
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
         label_axes(ax, "k", "pass@k")
-        if fig.get_label() != paper.LETTERED:  # as an artist, since a second legend takes the first's place
+        if (
+            fig.get_label() != paper_style.LETTERED
+        ):  # as an artist, since a second legend takes the first's place
             key: dict[str, Any] = {"color": "0.4", "marker": "o", **dashed}
             ax.add_artist(ax.legend(ax.plot([], [], **key), ["before training"], loc="lower right"))
         legend(ax, ends=True)
@@ -264,11 +266,11 @@ def transfer(evals: pd.DataFrame, venue: str = "neurips") -> Drawing:
     limit = max(float(table["change of pass@1"].abs().max()), 1e-9)
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.08 * len(cells))
-        column = fig.get_figwidth() < paper.NARROW  # where the numbers need the bar's room
+        column = fig.get_figwidth() < paper_style.NARROW  # where the numbers need the bar's room
         seaborn.heatmap(
             changes, annot=texts, fmt="", cmap="RdBu", vmin=-limit, vmax=limit, ax=ax, cbar=not column,
             cbar_kws={"label": "change of pass@1"}, annot_kws={"size": 7}, yticklabels=cells,
-            xticklabels=[paper.domain_name(name).replace(": ", "\n") for name in changes],
+            xticklabels=[paper_style.domain_name(name).replace(": ", "\n") for name in changes],
         )  # fmt: skip
         ax.tick_params(rotation=0)
         ax.set(xlabel="", ylabel="")

@@ -12,7 +12,7 @@ import pandas as pd
 from rlkit.errors import UserError, did_you_mean
 from rlkit.figures.catalogue import FIGURES, FOR_LAW, SIZE
 from rlkit.figures.drawing import Drawing, cautions, latex_table, sources
-from rlkit.figures.paper import LABELS, WIDTHS, width_of
+from rlkit.figures.style import LABELS, WIDTHS, width_of
 from rlkit.files import write_text
 from rlkit.laws import LawFit, Loss, fit
 from rlkit.laws.report import escaped, findings

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from rlkit.errors import UserError, did_you_mean
 from rlkit.measures.tables import in_order
 
-STYLE = Path(__file__).with_name("paper.mplstyle")
+STYLE = Path(__file__).with_name("style.mplstyle")
 
 WIDTHS = {
     "neurips": 5.5, "iclr": 5.5, "colm": 5.5, "jmlr": 6.0, "tmlr": 6.5,
