@@ -1,23 +1,21 @@
 """The command line: every command is a call of a public function, and its docstring the help text.
 
-Those of runs, studies and laws are here, the others in the cli.py of a room. Heavy imports are inside the bodies
-(`rlkit --help` imports no torch). `main` prints a UserError as one sentence and exits with status 2.
+Heavy imports are inside the bodies: `rlkit --help` imports no torch. `main` prints a UserError as one sentence and
+exits with status 2.
 """
 
 import json
 import sys
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from rlkit.config import RunConfig, load
-from rlkit.data.cli import app as data_app
+from rlkit.config import RewardConfig, RunConfig, load
 from rlkit.errors import RunStopped, UserError, plain_warnings
-from rlkit.params import parse_overrides, settings
-from rlkit.rewards.cli import app as rewards_app
-from rlkit.serving.cli import app as agents_app
+from rlkit.params import parse_overrides, settings, validate
 from rlkit.studies.file import load_one
 
 app = typer.Typer(
@@ -28,16 +26,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-laws_app = typer.Typer()  # filled below, not in rlkit.laws, which takes a second to import
-app.add_typer(rewards_app)  # score, audit
-app.add_typer(agents_app)  # new, serve, export
-app.add_typer(laws_app)  # fit, plan
-app.add_typer(data_app, name="data", rich_help_panel="Data")
+data = typer.Typer(help="List sources; check and export training rows.", no_args_is_help=True)
+new = typer.Typer(no_args_is_help=True)
+app.add_typer(data, name="data", rich_help_panel="Data")
+app.add_typer(new, name="new", rich_help_panel="Environments and serving")
 
 Params = Annotated[Path, typer.Argument(help="A YAML file below params/.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, e.g. actor.optim.lr=1e-4.")
 ]
+Scorer = Annotated[str, typer.Option(help="strict: rlkit's. verl: verl's own, by data_source.")]
 Root = Annotated[Path, typer.Option(help="The folder that results are written to.")]
 
 
@@ -204,6 +202,99 @@ def doctor(
     typer.echo(report())
 
 
+# --- Data ---------------------------------------------------------------------------------------------
+
+
+@data.command()
+def sources() -> None:
+    """List the sources that `data.train` can name, with their options."""
+    from rlkit.domains import Source
+    from rlkit.domains import sources as known
+
+    for kind in known:
+        typer.echo(f"{kind}: {' '.join((known[kind].__doc__ or '').split()).partition('. ')[0].rstrip('.')}")
+        for name, field in known[kind].model_fields.items():
+            if name not in ("kind", *Source.model_fields):
+                default = "" if field.is_required() else f"={field.get_default(call_default_factory=True)!r}"
+                typer.echo(f"    {name}{default}")
+
+
+@data.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(help="Parquet or JSON-lines files of rows.")],
+    held_out: Annotated[list[Path] | None, typer.Option(help="Rows not to train on; repeatable.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="A ladder size, folder or hub id, whose control tokens are looked for.")
+    ] = None,
+    score: Annotated[bool, typer.Option("--score", help="Grade every ground truth against itself.")] = False,
+) -> None:
+    """Check rows before training. Exit status: 0 clean, 1 warnings, 2 errors."""
+    from rlkit.data.check import CHECKS, lint
+    from rlkit.models.loading import load_tokenizer
+
+    known = load_tokenizer(tokenizer) if tokenizer else None
+    found = lint(files, held_out=held_out or [], tokenizer=known, score=score)
+    for name, same in groupby(found.findings, lambda finding: finding.check):
+        severity, meaning = CHECKS[name]
+        findings = list(same)
+        typer.echo(f"{name} ({severity}, {len(findings):,} rows): {meaning}")
+        for finding in findings[:3]:
+            typer.echo(f"    {Path(finding.file).name}, row {finding.row}: {finding.detail}")
+    ungraded = f", of which {found.ungraded:,} have no answer to grade" if found.ungraded else ""
+    typer.echo(f"{found.rows:,} rows{ungraded}: {len(found.findings):,} findings")
+    raise typer.Exit(found.exit_status)
+
+
+@data.command("export")
+def export_rows(
+    params: Params,
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("data/built"),
+) -> None:
+    """Write a run's rows in their order as parquet files, train and test."""
+    from rlkit.data.exporting import export
+
+    written = export(load(params, parse_overrides(overrides)), out)
+    typer.echo(", ".join(f"{name}: {n:,} rows" for name, n in written.items()))
+
+
+# --- Rewards ------------------------------------------------------------------------------------------
+
+
+@app.command(rich_help_panel="Rewards")
+def score(
+    answers: Annotated[Path, typer.Argument(help="JSONL: data_source, response, ground_truth, extra_info.")],
+    out: Annotated[Path | None, typer.Option(help="Default: NAME.scored.jsonl beside the input.")] = None,
+    scorer: Scorer = "strict",
+    workers: Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU core.", min=0)] = 0,
+    timeout: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 10.0,
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = "auto",
+) -> None:
+    """Score a file of answers."""
+    from rlkit.rewards import score_file
+
+    options = {"scorer": scorer, "num_workers": workers, "timeout": timeout, "sandbox": sandbox}
+    counts = score_file(answers, out, validate(RewardConfig, options))
+    typer.echo("{correct} of {rows} answers are right, {errors} could not be graded: {out}".format(**counts))
+
+
+@app.command(rich_help_panel="Rewards")
+def audit(
+    scorer: Scorer = "strict",
+    out: Annotated[Path, typer.Option(help="Where the JSON result goes.")] = Path("outputs/audit.json"),
+) -> None:
+    """Measure the graders on known right and wrong answers, cheats and hangs."""
+    from rlkit.rewards import files
+
+    config = validate(RewardConfig, {"scorer": scorer, "timeout": files.AUDIT_SECONDS})
+    result = files.audit(config, out)
+    typer.echo(f"{result.table()}\nEach case and its verdict: {out}")
+    raise typer.Exit(int(bool(result.failures)))
+
+
+# --- Environments and serving -------------------------------------------------------------------------
+
+
 @app.command(rich_help_panel="Environments and serving")
 def demo(
     name: Annotated[Literal["math"], typer.Argument(help="Which demonstration.")], overrides: Overrides = None
@@ -219,10 +310,60 @@ def demo(
     typer.echo("\n".join([*results(target), f"pictures and episodes: {target}"]))
 
 
+@new.command("environment")
+def new_environment(name: str) -> None:
+    """Write a working environment and its test into this folder, to be changed into yours."""
+    from rlkit.environments.scaffold import new_environment
+
+    source, test = new_environment(name, Path())
+    overrides = f"{{overrides: {{kind: {source.stem}, options: {{instructions: brief}}}}}}"
+    typer.echo(
+        f"wrote {source}\nwrote {test}\n"
+        f"1. Make it your world, and test it: python -m pytest {test}\n"
+        f"2. Agents, trajectories, training and a test of the model, in notebooks/custom_domain.ipynb:\n"
+        f"   RLKIT_PLUGINS={source} papermill notebooks/custom_domain.ipynb {source.stem}.ipynb -y '{overrides}'"
+    )
+
+
+@new.callback(help="Start a file of your own from a working template.")
+def _new() -> None: ...
+
+
+@app.command(rich_help_panel="Environments and serving")
+def serve(
+    path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
+    host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    max_concurrent: Annotated[int, typer.Option(help="Episodes that run or wait; 429 beyond.", min=1)] = 256,
+    timeout: Annotated[float, typer.Option(help="Seconds of an episode; 504 beyond.", min=0.1)] = 60.0,
+    max_turn_length: Annotated[
+        int | None, typer.Option(help="Tokens of a turn; default what the run was trained with.", min=1)
+    ] = None,
+) -> None:
+    """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest. Ctrl-C or SIGTERM ends it:
+    running requests have 30 s to finish."""
+    from rlkit.serving.app import serve as run_server
+    from rlkit.serving.solver import Settings
+
+    settings = Settings(max_concurrent=max_concurrent, timeout=timeout, max_turn_length=max_turn_length)
+    run_server(path, host, port, settings, typer.echo)
+
+
+@app.command("export", rich_help_panel="Environments and serving")
+def export_policy(
+    path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+) -> None:
+    """Write a policy as a Hugging Face folder (adapter merged)."""
+    from rlkit.training.export import export
+
+    typer.echo(f"wrote {export(path, folder)}")
+
+
 # --- Laws ---------------------------------------------------------------------------------------------
 
 
-@laws_app.command(rich_help_panel="Laws")
+@app.command(rich_help_panel="Laws")
 def fit(
     data: Annotated[Path, typer.Argument(help="A CSV, Parquet or JSON-lines file, or outputs/<study>.")],
     law: Annotated[str, typer.Option(help="The law, e.g. saturating_power, chinchilla, sigmoid.")],
@@ -246,7 +387,7 @@ def fit(
     typer.echo(fit_file(data, law, y, columns or [], options or [], out, figure))
 
 
-@laws_app.command(rich_help_panel="Laws")
+@app.command(rich_help_panel="Laws")
 def plan(params: Params, overrides: Overrides = None) -> None:
     """Plan a study: the best use of a budget, or what a design would show."""
     from rlkit.laws.planning import plan as make
