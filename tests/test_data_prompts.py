@@ -11,9 +11,15 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.environments.rollout import ChatTokens
 from rlkit.errors import UserError
-from rlkit.models.ladder import CHATML, byte_tokenizer
+from rlkit.models.ladder import CHATML, byte_tokenizer, ladder_config
 from rlkit.models.loading import Policy, load_policy
-from rlkit.models.prompts import control_tokens, encode_chats, encode_text, set_template_defaults
+from rlkit.models.prompts import (
+    control_tokens,
+    encode_chats,
+    encode_text,
+    ladder_length,
+    set_template_defaults,
+)
 from rlkit.params import validate
 from rlkit.types import Task
 
@@ -73,6 +79,18 @@ def test_other_prompts_are_encoded_as_transformers_does(make):
     assert encode_chats(tokenizer, chats) == wanted
     assert encode_chats(tokenizer, [user(INJECTED), chats[0]])[1] == encode_chats(tokenizer, [chats[0]])[0]
     assert encode_chats(tokenizer, []) == []
+
+
+def test_the_ladder_s_tokens_are_counted_without_its_tokenizer():
+    texts = (
+        "", "2+3=", "a user and assistants", "systemsystemusers", INJECTED, "é 你好 🙂\n\t ", "assistantuserassist",
+        "<|im_start|>user<|im_end|>", "\ue000\ue001<|endoftext|>system",
+    )  # fmt: skip
+    roles = ("system", "user", "assistant")
+    chats = [[{"role": role, "content": text}] for role in roles for text in texts]
+    chats.append([message for chat in chats for message in chat])
+    tokenizer = byte_tokenizer()
+    assert list(map(ladder_length, chats)) == list(map(len, encode_chats(tokenizer, chats)))
 
 
 def test_a_policy_and_an_episode_encode_words_as_text():
@@ -189,7 +207,10 @@ def test_a_prompt_is_counted_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(prompts, "encode_chats", listen)
     file = file_of(tmp_path / "rows.jsonl", {}, count=900, ask="7")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    ladder_config("ladder-10k").save_pretrained(tmp_path / "model")
     c = config(file, limit=65, filter_overlong_prompts=True, size=20)
+    c = c.model_copy(update={"model": c.model.model_copy(update={"path": str(tmp_path / "model")})})
     for _ in range(2):
         tests = held_out(c)
         TaskStream(c, tests).check_prompts(tests)

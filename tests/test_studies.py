@@ -186,8 +186,26 @@ def test_bad_input_is_one_sentence_and_nothing_is_started(project, old, new, sen
 def test_a_dry_run_writes_nothing(project, capsys):
     result = study("params/tiny.yaml", dry_run=True)
     assert len(result.runs) == 4 and not (project / "outputs").exists()
-    shown = capsys.readouterr().out
-    assert "ladder-60k, seed 1" in shown and "4.0e+09 FLOPs" in shown
+    shown = capsys.readouterr()
+    assert "ladder-60k, seed 1" in shown.out and "4.0e+09 FLOPs" in shown.out
+    assert shown.err.startswith("Checking 4 runs of params/tiny.yaml: ")
+
+
+def test_a_dry_run_loads_neither_verl_nor_transformers(project):
+    """Each takes seconds, which a plan of ladder models and of verl's own algorithms does without."""
+    code = "import sys, rlkit; rlkit.study('params/tiny.yaml', {'run.algorithm.adv_estimator': 'rloo'}, dry_run=True)"
+    loaded = f"{code}; print({{'verl', 'ray', 'transformers'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "set()", done
+
+
+def test_a_grid_of_a_hundred_million_runs_is_refused_at_once(project):
+    keys = ("seed", "steps", "lr", "batch_size")
+    grid = {f"grid.model.warm_start.{key}": list(range(1, 101)) for key in keys}
+    with pytest.raises(
+        UserError, match="grid, variants and seeds make 400,000,000 runs: leave 10,000 at most"
+    ):
+        make_plan("params/tiny.yaml", grid)
 
 
 def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, capsys):
@@ -210,7 +228,7 @@ def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, caps
 
 
 def test_the_plan_prices_each_warm_start_that_is_not_made_once(project, capsys, monkeypatch):
-    from rlkit.training.warm_start import place
+    from rlkit.training.warm_cache import place
 
     monkeypatch.setattr("rlkit.sizing.estimate.estimate_warm_start", lambda config: (5e8, 9.0))
     edit(project, "grid:\n", "grid:\n  actor.optim.lr: [1.0e-3, 1.0e-4]\n")  # cells of one model share it

@@ -10,13 +10,15 @@ import torch
 
 from rlkit.compute import Ledger
 from rlkit.config import Optimizer, RunConfig
+from rlkit.config.algorithm import ESTIMATORS
 from rlkit.errors import UserError
 from rlkit.models.decoder import Decoder
 from rlkit.params import override, validate
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import algorithms
 from rlkit.training.batches import collate, mini_batches
-from rlkit.training.checks import problems
+from rlkit.training.checks import LOSSES as KNOWN_LOSSES
+from rlkit.training.checks import NEEDS_OTHER_INPUTS, UNSPLITTABLE, check_algorithm, problems
 from rlkit.training.forward import Rows, text_batch, token_logprobs
 from rlkit.training.loop import learn
 from rlkit.training.optimizer import Stepper, learning_rate, schedule
@@ -88,12 +90,12 @@ def test_kl_and_entropy_terms_do_not_depend_on_the_micro_batch_either():
         torch.testing.assert_close(split[name], g, atol=1e-6, rtol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("loss", sorted(algorithms.UNSPLITTABLE))
+@pytest.mark.parametrize("loss", sorted(UNSPLITTABLE))
 def test_a_loss_that_cannot_be_split_refuses(loss):
     with pytest.raises(UserError, match=f"ppo_micro_batch_size is 3, but {loss}"):
-        algorithms.check(config(actor__policy_loss__loss_mode=loss, actor__ppo_micro_batch_size=3))
+        check_algorithm(config(actor__policy_loss__loss_mode=loss, actor__ppo_micro_batch_size=3))
     c = config(actor__policy_loss__loss_mode=loss, actor__micro_batch_tokens=8)  # too small for two sequences
-    algorithms.check(c)
+    check_algorithm(c)
     whole = gradient(config(actor__policy_loss__loss_mode=loss), tiny.batch(LENGTHS))
     for name, g in gradient(c, tiny.batch(LENGTHS)).items():  # and the token budget does not split it
         torch.testing.assert_close(g, whole[name], atol=1e-6, rtol=0)
@@ -135,7 +137,7 @@ def test_a_fully_masked_sequence_changes_neither_loss_nor_gradient():
             torch.testing.assert_close(a[name], b[name], atol=1e-6, rtol=1e-5, msg=f"{mode} {name}")
 
 
-LOSSES = sorted(set(algorithms.core().POLICY_LOSS_REGISTRY) - set(algorithms.NEEDS_OTHER_INPUTS))
+LOSSES = sorted(set(algorithms.core().POLICY_LOSS_REGISTRY) - set(NEEDS_OTHER_INPUTS))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -239,13 +241,19 @@ def test_advantages_are_zero_exactly_where_nothing_was_sampled(name):
     assert torch.isfinite(a).all() and a.abs().max() > 0
 
 
+def test_the_names_that_are_known_without_verl_are_those_that_it_registers():
+    registries = algorithms.core().ADV_ESTIMATOR_REGISTRY, algorithms.core().POLICY_LOSS_REGISTRY
+    registered = [{str(getattr(key, "value", key)) for key in registry} for registry in registries]
+    assert registered[0].issuperset(ESTIMATORS) and registered[1].issuperset(KNOWN_LOSSES)
+
+
 def test_unknown_algorithms_are_named_with_the_nearest():
     with pytest.raises(UserError, match="adv_estimator is 'grop'. Did you mean 'grpo'"):
-        algorithms.check(config(algorithm__adv_estimator="grop"))
+        check_algorithm(config(algorithm__adv_estimator="grop"))
     with pytest.raises(UserError, match="loss_mode is 'vanila'. Did you mean 'vanilla'"):
-        algorithms.check(config(actor__policy_loss__loss_mode="vanila"))
+        check_algorithm(config(actor__policy_loss__loss_mode="vanila"))
     with pytest.raises(UserError, match="set actor.policy_loss.dro_beta"):
-        algorithms.check(config(actor__policy_loss__loss_mode="dro"))
+        check_algorithm(config(actor__policy_loss__loss_mode="dro"))
 
 
 # --- KL estimators against enumeration on a five-token policy ---------------------------------------------

@@ -12,7 +12,7 @@ from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy, save_model
 from rlkit.params import validate
-from rlkit.training import warm_start as warm_start_module
+from rlkit.training import warm_cache
 from rlkit.training.export import ENVIRONMENTS_FILE, export, open_saved
 from rlkit.training.warm_start import warm_start
 
@@ -96,7 +96,7 @@ def test_an_adapter_is_opened_over_the_warm_start_that_it_was_trained_over(adapt
     shutil.copytree(adapted, run)
     info["warm_start"]["name"] = "ladder-30k-gpu"
     (run / "run.json").write_text(json.dumps(info))
-    monkeypatch.setattr(warm_start_module, "CACHE", tmp_path / "warm")
+    monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "warm")
     with pytest.raises(
         UserError, match="trained over the warm start .*ladder-30k-gpu, which is not here: copy"
     ):

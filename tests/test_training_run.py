@@ -22,7 +22,7 @@ from rlkit.models.loading import load_policy, save_model
 from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import RunStore
 from rlkit.studies.verify import differences, killed_run, whole_run
-from rlkit.training import checkpoint, sampling, warm_start
+from rlkit.training import checkpoint, sampling, warm_cache
 from rlkit.training.checks import preflight
 from rlkit.training.interrupt import Interrupted
 from rlkit.training.learner import SupervisedTrainer
@@ -34,7 +34,7 @@ from rlkit.verl import backend
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
     """Warm starts of the tests are shared between tests, and not with the user's."""
-    monkeypatch.setattr(warm_start, "CACHE", tmp_path_factory.getbasetemp() / "warm")
+    monkeypatch.setattr(warm_cache, "CACHE", tmp_path_factory.getbasetemp() / "warm")
 
 
 @pytest.mark.filterwarnings("ignore:step")
@@ -174,7 +174,7 @@ def test_before_the_first_step_a_signal_ends_the_run_at_once(tmp_path, monkeypat
         return step(self, batch, weights)
 
     with monkeypatch.context() as patch:
-        patch.setattr(warm_start, "CACHE", tmp_path / "warm")
+        patch.setattr(warm_cache, "CACHE", tmp_path / "warm")
         patch.setattr(SupervisedTrainer, "step", interrupted)
         run = rlkit.train(config(), root=tmp_path, progress=False)
     assert len(calls) == 1  # the warm start did not go on
@@ -379,7 +379,7 @@ def test_a_run_says_how_far_its_warm_start_is(tmp_path, monkeypatch):
         update(store, **fields)
 
     monkeypatch.setattr(RunStore, "update", listen)
-    monkeypatch.setattr(warm_start, "CACHE", tmp_path / "warm")
+    monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "warm")
     c = config(model__warm_start__steps=30, trainer__total_training_steps=1)
     with TrainingRun.open(c, tmp_path, progress=False):
         assert told == ["preparing the model", *(f"warm start {step}/30" for step in (10, 20, 30)), ""]
@@ -388,7 +388,7 @@ def test_a_run_says_how_far_its_warm_start_is(tmp_path, monkeypatch):
 def test_the_warm_start_never_sees_a_held_out_task():
     c = config()
     held = held_out(c)
-    stream = warm_start.supervised(c, 0)
+    stream = warm_cache.supervised(c, 0)
 
     seen = {t.id for step in range(1, 31) for t in TaskStream(stream, held).batch(step)}
     assert len(seen) > 50 and not seen & {t.id for t in held}
@@ -451,7 +451,7 @@ def test_an_adapter_goes_on_over_the_warm_start_that_it_was_trained_over(tmp_pat
     c = config(model__lora_rank=4, actor__use_kl_loss=True)
     whole = rlkit.train(c, root=tmp_path / "whole", progress=False)
     assert _train_until(c, tmp_path / "cut", 3).status == "stopped"
-    own = warm_start.place(c)
+    own = warm_cache.place(c)
     assert own is not None
     other = f"{own.name.rpartition('-')[0]}-of1a2gpu3"
     for root, key in (("cut", "goes on"), ("whole", "is forked")):
@@ -461,7 +461,7 @@ def test_an_adapter_goes_on_over_the_warm_start_that_it_was_trained_over(tmp_pat
         given = {"trainer__resume_from_path": str(info.parent / "checkpoints" / "step_000004")}
         again = c if root == "cut" else config(model__lora_rank=4, actor__use_kl_loss=True, **given)
         with monkeypatch.context() as patch:
-            patch.setattr(warm_start, "CACHE", tmp_path / key)
+            patch.setattr(warm_cache, "CACHE", tmp_path / key)
             with pytest.raises(UserError, match=f"warm start .*{other}, which is not here: copy that folder"):
                 rlkit.train(again, root=tmp_path / root, progress=False)
             shutil.copytree(own, tmp_path / key / other)

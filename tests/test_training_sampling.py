@@ -17,7 +17,7 @@ from rlkit.rewards import Router
 from rlkit.samplers.cache import GrowingCache
 from rlkit.samplers.rollouts import grade, sample
 from rlkit.samplers.torch import TorchSampler
-from rlkit.training import warm_start
+from rlkit.training import warm_cache
 from rlkit.training.batches import collate
 from rlkit.training.loop import rl_step
 from rlkit.training.run import TrainingRun
@@ -33,7 +33,7 @@ LAG = {
 
 @pytest.fixture(autouse=True)
 def shared_warm_starts(tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(warm_start, "CACHE", tmp_path_factory.getbasetemp() / "warm")
+    monkeypatch.setattr(warm_cache, "CACHE", tmp_path_factory.getbasetemp() / "warm")
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,14 @@ from rlkit.data import TaskStream, held_out
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy, save_model
 from rlkit.params import override, validate
-from rlkit.training import optimizer, warm_start
+from rlkit.training import optimizer, warm_cache, warm_start
 from rlkit.training.learner import SupervisedTrainer
 from rlkit.training.warm_start import worked_answer, worked_batch
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(warm_start, "CACHE", tmp_path / "warm")
+    monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "warm")
     return tmp_path / "warm"
 
 
@@ -53,7 +53,7 @@ def equal(one, other) -> bool:
 
 def test_a_start_that_was_ended_goes_on_to_the_same_bits(cache, monkeypatch, tmp_path):
     whole, steps, step = warm_start.warm_start(config()), [], SupervisedTrainer.step
-    monkeypatch.setattr(warm_start, "CACHE", tmp_path / "other")
+    monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "other")
     monkeypatch.setattr(warm_start, "KEEP_EVERY", 0.0)
 
     def ends_at_seven(self, batch):
@@ -92,9 +92,9 @@ def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on(tmp_path
     c = config()
     with pytest.raises(KeyboardInterrupt):
         warm_start.warm_start(c, presses_at_eight)
-    assert warm_start.to_make(c) is not None
+    assert warm_cache.to_make(c) is not None
     warm_start.warm_start(c, lambda step, *_: seen.append(step))
-    assert seen == [4, 8, 12, 16, 20, 24] and warm_start.to_make(c) is None
+    assert seen == [4, 8, 12, 16, 20, 24] and warm_cache.to_make(c) is None
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -143,16 +143,16 @@ def test_supervised_steps_learn_the_worked_answers_of_a_file(tmp_path):
 
 def test_a_model_without_a_supervised_start_has_none_and_keys_follow_what_decides_the_weights(tmp_path):
     path = pretrained(tmp_path / "base")
-    assert warm_start.place(config(model__path=path)) is None
+    assert warm_cache.place(config(model__path=path)) is None
     one = config(model__path=path, model__warm_start__kind="sft")
-    keys = {warm_start.cache_key(c) for c in (
+    keys = {warm_cache.cache_key(c) for c in (
         one, config(model__path=path, model__warm_start__kind="sft", model__lora_rank=4),
         config(model__path=path, model__warm_start__kind="sft", data__sft_ratio=0.5),
     )}  # fmt: skip
     assert len(keys) == 3
-    assert warm_start.cache_key(one) in keys
+    assert warm_cache.cache_key(one) in keys
     (Path(path) / "model.safetensors").touch()
-    assert warm_start.cache_key(one) not in keys  # other weights at the same place
+    assert warm_cache.cache_key(one) not in keys  # other weights at the same place
 
 
 def test_a_cache_that_cannot_be_written_is_a_sentence_and_reuse_writes_nothing(cache, monkeypatch):
@@ -214,11 +214,11 @@ def test_moments_on_the_host_change_nothing_and_are_on_the_device_for_the_step_a
 
 
 def test_a_start_trained_on_a_gpu_is_another_than_one_of_the_cpu(monkeypatch):
-    on_cpu = warm_start.place(config())
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    on_cpu = warm_cache.place(config())
+    monkeypatch.setattr(warm_cache, "cuda_here", lambda: True)
     changes = [
         dict(trainer__device=device, trainer__tf32=tf32) for device in ("auto", "cuda") for tf32 in (0, 1)
     ]
-    places = {warm_start.place(config(**dotted)) for dotted in changes}
+    places = {warm_cache.place(config(**dotted)) for dotted in changes}
     assert len(places) == 2 and on_cpu not in places
-    assert warm_start.place(config()) == on_cpu  # trainer.device is cpu
+    assert warm_cache.place(config()) == on_cpu  # trainer.device is cpu

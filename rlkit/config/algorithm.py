@@ -68,8 +68,9 @@ ESTIMATORS = {
     **dict.fromkeys(
         ("rloo", "rloo_vectorized", "opo", "gdpo", "reinforce_plus_plus_baseline"), Needs(groups=True)
     ),
+    "gpg": Needs(),
 }  # fmt: skip
-"""What estimators need; those that are not here need nothing."""
+"""What verl's estimators need; those of plugins are not here and need nothing."""
 
 
 class Algorithm(Section):

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlkit.config import RunConfig
-from rlkit.models.shapes import at_hand
+from rlkit.models.shapes import at_hand, is_ladder
 from rlkit.types import ENVIRONMENT, Task
 
 
@@ -20,11 +20,13 @@ def fitting(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
 def prompt_lengths(config: RunConfig, tasks: Sequence[Task]) -> list[int]:
     """Tokens of each task's prompt by the tokenizer of `model.path` and its chat template; 0 for an environment's
     task, which the episode limits."""
-    from rlkit.models.prompts import encode_chats
+    from rlkit.models.prompts import encode_chats, ladder_length
 
     asked = {task.id: task.prompt for task in tasks if not task.data_source.startswith(ENVIRONMENT)}
     if not asked:
         return [0] * len(tasks)
+    if is_ladder(config.model.path):
+        return [ladder_length(asked[task.id]) if task.id in asked else 0 for task in tasks]
     variables = json.dumps(config.data.apply_chat_template_kwargs, sort_keys=True)
     tokenizer, known = _counted(config.model.path, variables)
     new = [name for name in asked if name not in known]

@@ -13,11 +13,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from rlkit.compute import Shape
-from rlkit.models.shapes import shape_of
+from rlkit.models.shapes import ROLES, WINDOW, shape_of
 from rlkit.seeds import derive
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-ROLES = ("system", "user", "assistant")
 
 CHATML = (
     "{% for message in messages %}"
@@ -36,7 +35,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     core.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in (PAD, START, END)])
     core.add_tokens([AddedToken(t, normalized=False, special=False) for t in ROLES])
     return PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token=PAD, eos_token=END, model_max_length=4096,
+        tokenizer_object=core, pad_token=PAD, eos_token=END, model_max_length=WINDOW,
         clean_up_tokenization_spaces=False, chat_template=CHATML,
     )  # fmt: skip
 
@@ -47,7 +46,7 @@ def ladder_config(name: str) -> Qwen2Config:
     return Qwen2Config(
         vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.heads,
-        max_position_embeddings=4096, tie_word_embeddings=True, use_cache=True,
+        max_position_embeddings=WINDOW, tie_word_embeddings=True, use_cache=True,
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
     )  # fmt: skip
 

@@ -12,6 +12,8 @@ SHORT_RUN = 10_000  # decoding passes of a run (steps x response length) that vL
 CHUNK = 2**26  # logits held at once: 256 MiB in float32
 FEWEST_ROWS, MANY_ROWS, NARROWEST = 64, 256, 16
 VOCABULARY = 262  # bytes, specials and role names of the ladder's tokenizer
+ROLES = ("system", "user", "assistant")  # a token each in the ladder's tokenizer, wherever a text has them
+WINDOW = 4096  # positions of the ladder's models
 LAUNCH_BOUND = 30_000_000  # parameters up to which a GPU takes longer to launch a pass than to compute it
 COMPILED_FROM = 400_000_000
 """Parameters from which a GPU's passes are compiled by default: SmolLM2's update took as long compiled on an H200."""

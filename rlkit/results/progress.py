@@ -33,6 +33,7 @@ class RunState:
     status: str = "waiting"
     step: int | None = None  # the last logged one
     total: int | None = None  # the last one to do
+    seed: int | None = None
     reward: float | None = None  # mean of the last logged step
     before: float | None = None  # held-out pass@1 at the first evaluation
     now: float | None = None  # and at the last one
@@ -64,7 +65,8 @@ def run_state(folder: Path) -> RunState:
     rows = list(parse_lines([*lines[:1], *lines[1:][-_RECENT - 1 :]]))
     evaluated = parse_lines(line for line in lines if '"eval/pass@1":' in line)
     passed = [row["eval/pass@1"] for row in evaluated if row.get("eval/pass@1") is not None]
-    trainer = config_of(folder).get("trainer") or {}
+    config = config_of(folder)
+    trainer = config.get("trainer") or {}
     written = [file.stat().st_mtime for file in (log, folder / "run.json") if file.exists()]
     updated = max(written, default=None)
     status, reason = _status(folder, info, updated, float(trainer.get("stall_timeout", 1800)))
@@ -78,7 +80,7 @@ def run_state(folder: Path) -> RunState:
     last = {name: [row[name] for row in rows if row.get(name) is not None][-1:] for name in ENDING}
     rewards = [row["critic/score/mean"] for row in rows if "critic/score/mean" in row]
     return RunState(
-        status=status, step=step, total=total, reward=rewards[-1] if rewards else None,
+        status=status, step=step, total=total, seed=config.get("seed"), reward=rewards[-1] if rewards else None,
         before=passed[0] if passed else None, now=passed[-1] if passed else None,
         seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0, pace=pace, left=left, updated=updated,
         device=_device(info, trainer), reason=reason,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from rlkit.compute import Work
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
+from rlkit.models.prompts import ladder_length
 from rlkit.models.shapes import decodes_eagerly, is_ladder
 from rlkit.results.machine import hardware
 from rlkit.samplers.choice import together
@@ -121,8 +122,7 @@ def expected_lengths(config: RunConfig) -> tuple[int, int, int]:
     texts = ["".join(message["content"] for message in task.prompt) for task in tasks]
     prompt, answer = fmean(round(len(text) / LETTERS) + FRAME for text in texts), longest * MEAN_ANSWER
     if is_ladder(config.model.path):  # its tokens are bytes
-        marks = (5 * len(task.prompt) + 3 for task in tasks)  # of its chat template
-        prompt = fmean(len(text.encode()) + frame for text, frame in zip(texts, marks, strict=True))
+        prompt = fmean(ladder_length(task.prompt) for task in tasks)
         worked = [str(task.extra_info.get("solution") or task.ground_truth) for task in tasks]
         answer = fmean(len(text.encode()) + 1 for text in worked)
         if config.model.warm_start.kind == "none":

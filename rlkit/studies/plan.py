@@ -9,12 +9,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rlkit.config import RunConfig, load
+from rlkit.config import RunConfig
 from rlkit.domains import Source
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.models.shapes import LADDER, at_hand
-from rlkit.params import override
+from rlkit.params import override, validate
 from rlkit.results.labels import value_of
 from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
@@ -22,6 +22,7 @@ from rlkit.studies.file import StudyConfig, no_warm_start, read_study
 from rlkit.studies.notebook import check_parameters, parameters_of
 from rlkit.types import Task
 
+MOST = 10_000  # runs of a study: planning one takes hundredths of a second
 Cost = tuple[float, float]  # FLOPs and seconds, NaN where they are not known
 Makers = dict[tuple[type, str], Callable[[int], Task]]
 
@@ -126,7 +127,7 @@ class Plan:
         if not to_come:
             return {}
         from rlkit.sizing.estimate import estimate_warm_start
-        from rlkit.training.warm_start import to_make  # loads transformers
+        from rlkit.training.warm_cache import to_make
 
         found, first = dict[str, Cost](), dict[Path | None, PlannedRun]()
         for run in {(run.name, run.config.model.warm_start.seed): run for run in to_come}.values():
@@ -156,15 +157,22 @@ class Plan:
 
 
 def make_plan(
-    path: str | Path, overrides: Mapping[str, Any] | None = None, root: str | Path = "outputs"
+    path: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    root: str | Path = "outputs",
+    say: Callable[[str], None] = lambda line: None,
 ) -> Plan:
     """The runs of a study file with overrides under its dotted keys (`{"run.trainer.total_training_steps": 5}`), before
-    anything is started. A UserError for anything wrong in the file, in any run's configuration or in a notebook's
-    parameters, and for a file of tasks or a law that there is not."""
-    from rlkit.laws.law import resolve  # seconds, which other commands do without
-
+    anything is started; `say` is told what takes seconds. A UserError for anything wrong in the file, in any run's
+    configuration or in a notebook's parameters, and for a file of tasks or a law that there is not."""
     path, root, overrides = Path(path), Path(root), overrides or {}
     config = read_study(path, overrides)
+    axes = (config.variants or "1", *config.grid.values(), config.seeds)
+    if (count := math.prod(map(len, axes))) > MOST:
+        raise UserError(f"{path}: grid, variants and seeds make {count:,} runs: leave {MOST:,} at most.")
+    say(f"Checking {count:,} runs of {path}: configurations, first tasks and costs …")
+    from rlkit.laws.law import resolve  # seconds, which other commands do without
+
     shared = {key[4:]: value for key, value in overrides.items() if key.startswith("run.")}
     levels = {"variant": list(config.variants), **config.grid}
     baselines = {k: v[0] for k, v in levels.items() if len(v) > 1 and k != "model.path"} | config.baselines
@@ -177,7 +185,8 @@ def make_plan(
         words = [variant] * bool(variant) + [value_of(key, value) for key, value in cell.items()]
         named = ({"variant": variant} if variant else {}) | cell
         factors = {key: [value, baselines.get(key)] for key, value in named.items()}
-        run = _with_tasks_made_once(load(path, changes), makers)
+        run = validate(RunConfig, override(config.run, changes), where=str(path))
+        run = _with_tasks_made_once(run, makers)
         name = ", ".join(words) or config.study
         runs.append(PlannedRun(run, changes, name, variant, factors, held_out, root / config.study))
     if len({run.id for run in runs}) < len(runs):
@@ -216,7 +225,7 @@ def _with_trainer(config: RunConfig, **changes: int) -> RunConfig:
 
 def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
     """Refuse a study with runs that would end at their first step, as those that differ in seed or size all do."""
-    from rlkit.training.checks import preflight  # loads torch
+    from rlkit.training.checks import preflight
 
     first: dict[str, PlannedRun] = {}
     for run in runs:

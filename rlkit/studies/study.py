@@ -75,7 +75,7 @@ def study(
         options: of the executor (rlkit.studies.executors.make_executor).
 
     Raises a UserError before anything is started, KeyboardInterrupt when running runs have ended at a checkpoint."""
-    plan = make_plan(path, overrides, root)
+    plan = make_plan(path, overrides, root, say=terminal.note)
     chosen = make_executor(executor, workers, len(plan.runs), options)
     plan = plan.with_threads(chosen.threads)
     terminal.show_plan(plan, chosen.workers)

@@ -1,6 +1,7 @@
 """What the terminal shows of runs and studies: a plan with its cost, how far each run is, and how it ended."""
 
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,7 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
             study = folder.parent.parent
             table.add_row(Text(study.name, style="bold"))
         if state.status == "finished" and state.ending:
-            key = folder.parent, config_of(folder).get("seed"), state.step, state.ending
+            key = folder.parent, state.seed, state.step, state.ending
             alike.setdefault(key, []).append(name.plain.partition("\n")[0])
         if about := state.phase or shorten(state.reason, 160, placeholder=" …"):  # run.json has all
             name.append(f"\n{about}", style="dim")
@@ -107,7 +108,7 @@ def _names(folders: Sequence[Path]) -> list[Text]:
 def run_plan(config: RunConfig, root: Path) -> str:
     """What a run would do: its folder, what is trained, how far it is, and the cost of the rest, from its own steps."""
     from rlkit.sizing.estimate import estimate, estimate_warm_start
-    from rlkit.training.warm_start import to_make
+    from rlkit.training.warm_cache import to_make
 
     folder, total = root / config.study / "runs" / config.id, config.trainer.total_training_steps
     step, cost, pace = kept_step(folder), estimate(config), run_state(folder).pace
@@ -200,6 +201,11 @@ def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> N
 def say(line: str, style: str | None = None) -> None:
     """Print a line as it is."""
     console.print(line, style=style, markup=False)
+
+
+def note(line: str) -> None:
+    """Say on stderr what is going on."""
+    print(line, file=sys.stderr, flush=True)
 
 
 class Board:

@@ -15,24 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlkit.errors import UserError, did_you_mean
-
 if TYPE_CHECKING:
     from rlkit.config import Actor, RolloutCorrection, RunConfig
     from rlkit.types import Batch
 
-UNSPLITTABLE = {"geo_mean", "kl_cov", "clip_cov"}
-NEEDS_OTHER_INPUTS = {
-    "gdpo": "one reward a dimension, which the router does not return",
-    "bypass_mode": "verl's rollout-correction section; use algorithm.rollout_correction instead",
-}
-OTHER_NAMES = {
-    "ppo": " PPO is 'gae' with a critic.",
-    "dr_grpo": " Dr. GRPO is 'grpo' with algorithm.norm_adv_by_std_in_grpo false and actor.loss_agg_mode "
-    "seq-mean-token-sum-norm.",
-    "dapo": " DAPO's wider upper clip and token-level loss are 'grpo' with actor.clip_ratio_high and "
-    "actor.loss_agg_mode token-mean.",
-}
 WHITENING = {"gae", "turn_gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline"}
 """Estimators that divide by the deviation over tokens, which one token has not."""
 ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {"vanilla", "gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl"}
@@ -46,31 +32,6 @@ def core() -> Any:
 
     core_algos.register_adv_est("turn_gae")(turn_gae)
     return core_algos
-
-
-def check(config: RunConfig) -> None:
-    """Refuse what cannot be computed by a UserError: unknown names, losses that micro-batches must not split."""
-    estimator, mode, actor = config.algorithm.adv_estimator, config.actor.policy_loss.loss_mode, config.actor
-    if (estimator, mode) == ("grpo", "vanilla"):  # verl has these, and nothing of them is refused
-        return
-    estimators = {str(getattr(k, "value", k)) for k in core().ADV_ESTIMATOR_REGISTRY}
-    for field, name, known in (
-        ("algorithm.adv_estimator", estimator, estimators),
-        ("actor.policy_loss.loss_mode", mode, set(core().POLICY_LOSS_REGISTRY)),
-    ):
-        if name not in known:
-            near = OTHER_NAMES.get(name.lower()) or did_you_mean(name, known)
-            raise UserError(f"{field} is {name!r}.{near} verl registers {', '.join(sorted(known))}.")
-        if name in NEEDS_OTHER_INPUTS:
-            raise UserError(f"{field} is {name!r}, which needs {NEEDS_OTHER_INPUTS[name]}.")
-    mini = (actor.ppo_mini_batch_size or config.data.train_batch_size) * config.rollout.n
-    if mode in UNSPLITTABLE and 0 < actor.ppo_micro_batch_size < mini:
-        raise UserError(
-            f"actor.ppo_micro_batch_size is {actor.ppo_micro_batch_size}, but {mode} chooses tokens within a "
-            f"micro-batch, so splitting changes the gradient: leave it 0 or use {mini}."
-        )
-    if mode == "dro" and actor.policy_loss.dro_beta is None:
-        raise UserError("actor.policy_loss.loss_mode is 'dro': set actor.policy_loss.dro_beta (such as 0.1).")
 
 
 def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:

@@ -7,21 +7,35 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlkit.config import RunConfig
+from rlkit.config.algorithm import ESTIMATORS
 from rlkit.data import TaskStream, held_out
 from rlkit.data.prompt_lengths import countable
 from rlkit.errors import UserError, did_you_mean
-from rlkit.models.shapes import LADDER, at_hand, is_ladder
+from rlkit.models.shapes import LADDER, WINDOW, at_hand, is_ladder
 from rlkit.rewards import scorer_of
-from rlkit.training import algorithms
 
 UNDECIDED = 0.05  # share of answers that no scorer decided, above which the verdicts depend on the machine
 CLIPPED = 0.3  # share of cut responses above which the policy learns from cut answers
+UNSPLITTABLE = {"geo_mean", "kl_cov", "clip_cov"}
+NEEDS_OTHER_INPUTS = {
+    "gdpo": "one reward a dimension, which the router does not return",
+    "bypass_mode": "verl's rollout-correction section; use algorithm.rollout_correction instead",
+}
+OTHER_NAMES = {
+    "ppo": " PPO is 'gae' with a critic.",
+    "dr_grpo": " Dr. GRPO is 'grpo' with algorithm.norm_adv_by_std_in_grpo false and actor.loss_agg_mode "
+    "seq-mean-token-sum-norm.",
+    "dapo": " DAPO's wider upper clip and token-level loss are 'grpo' with actor.clip_ratio_high and "
+    "actor.loss_agg_mode token-mean.",
+}
+LOSSES = {*UNSPLITTABLE, "cispo", "dppo_kl", "dppo_tv", "dro", "gpg", "gspo", "sapo", "vanilla"}
+"""Names that need no look at verl's registry, which takes seconds; plugins register more."""
 
 
 def preflight(config: RunConfig) -> None:
     """Make what needs no weights: tasks and reward function. Raises UserError where the run would end at once."""
     if config.trainer.backend == "local":
-        algorithms.check(config)
+        check_algorithm(config)
     for source in (*config.data.train, *(config.evaluation.sources or ()), *config.evaluation.suites):
         source.check()
     scorer_of(config.reward)
@@ -31,19 +45,46 @@ def preflight(config: RunConfig) -> None:
     stream = TaskStream(made, tests)
     stream.batch(1)
     check_metrics(config, {task.data_source for task in tests} | set(stream.suites))
+    if path in LADDER:
+        check_window(config, WINDOW)
+    elif at_hand(path):
+        from transformers import AutoConfig  # seconds, which other plans do without
+
+        check_window(config, getattr(AutoConfig.from_pretrained(path), "max_position_embeddings", None))
     if at_hand(path):
-        from transformers import AutoConfig  # seconds, which a plan for a hub's model does without
-
-        from rlkit.models.ladder import ladder_config
-
-        check_window(config, ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path))
         stream.check_prompts(tests)
 
 
-def check_window(config: RunConfig, model: Any) -> None:
-    """Refuse sequences that are longer than the model of this Hugging Face config was made for. Raises UserError."""
-    window, prompt = getattr(model, "max_position_embeddings", None), config.data.max_prompt_length
-    response = config.data.max_response_length
+def check_algorithm(config: RunConfig) -> None:
+    """Refuse what cannot be computed by a UserError: unknown names, losses that micro-batches must not split."""
+    estimator, mode, actor = config.algorithm.adv_estimator, config.actor.policy_loss.loss_mode, config.actor
+    for field, name, known, registry in (
+        ("algorithm.adv_estimator", estimator, ESTIMATORS, "ADV_ESTIMATOR_REGISTRY"),
+        ("actor.policy_loss.loss_mode", mode, LOSSES, "POLICY_LOSS_REGISTRY"),
+    ):
+        if name in NEEDS_OTHER_INPUTS:
+            raise UserError(f"{field} is {name!r}, which needs {NEEDS_OTHER_INPUTS[name]}.")
+        if name in known:
+            continue
+        from rlkit.training.algorithms import core
+
+        registered = {str(getattr(key, "value", key)) for key in getattr(core(), registry)}
+        if name not in registered:
+            near = OTHER_NAMES.get(name.lower()) or did_you_mean(name, registered)
+            raise UserError(f"{field} is {name!r}.{near} verl registers {', '.join(sorted(registered))}.")
+    mini = (actor.ppo_mini_batch_size or config.data.train_batch_size) * config.rollout.n
+    if mode in UNSPLITTABLE and 0 < actor.ppo_micro_batch_size < mini:
+        raise UserError(
+            f"actor.ppo_micro_batch_size is {actor.ppo_micro_batch_size}, but {mode} chooses tokens within a "
+            f"micro-batch, so splitting changes the gradient: leave it 0 or use {mini}."
+        )
+    if mode == "dro" and actor.policy_loss.dro_beta is None:
+        raise UserError("actor.policy_loss.loss_mode is 'dro': set actor.policy_loss.dro_beta (such as 0.1).")
+
+
+def check_window(config: RunConfig, window: int | None) -> None:
+    """Refuse sequences that are longer than the positions that the model was made for. Raises UserError."""
+    prompt, response = config.data.max_prompt_length, config.data.max_response_length
     if window is not None and prompt + response > window:
         raise UserError(
             f"data.max_prompt_length {prompt} and data.max_response_length {response} are {prompt + response} tokens, "

@@ -71,7 +71,7 @@ class TrainingRun:
         self.policy = load_policy(config.model, path=weights, seed=config.seed, device=self.device)
         set_template_defaults(self.policy.tokenizer, config.data.apply_chat_template_kwargs)
         self._phrase = phrase_of(config, self.policy.tokenizer)
-        check_window(config, self.policy.base.config)
+        check_window(config, getattr(self.policy.base.config, "max_position_embeddings", None))
         if started:
             self.ledger.add("sft", started.facts["flops"])
             store.update(warm_start={"name": started.folder.name, **started.facts})

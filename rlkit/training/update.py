@@ -20,6 +20,7 @@ from rlkit.models.shapes import captures
 from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.batches import mini_batches
+from rlkit.training.checks import UNSPLITTABLE
 from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
 from rlkit.training.learner import Learner
 from rlkit.types import Batch
@@ -171,7 +172,7 @@ class Learning:
             self.model.train()
         numbers = self.actor.accumulate(
             batch, rows, lambda part: self._loss(batch, part, scale, weights),
-            needed=self._needed(batch, rows), whole=actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE,
+            needed=self._needed(batch, rows), whole=actor.policy_loss.loss_mode in UNSPLITTABLE,
         )  # fmt: skip
         if dropout:
             self.model.eval()

@@ -165,16 +165,16 @@ def mapped(config: RunConfig) -> dict[str, Any]:
 
 def check(config: RunConfig) -> None:
     """Refuse what verl cannot do. Raises UserError naming the field, the value and the fix."""
-    from rlkit.training import algorithms
+    from rlkit.training.checks import UNSPLITTABLE, check_algorithm
 
-    algorithms.check(config)
+    check_algorithm(config)
     for path, (only, why) in ONLY.items():
         if (value := value_at(config, path)) != only:
             raise UserError(f"{path} is {value!r}, but {why} (trainer.backend verl).")
     for path, whys in NEVER.items():
         if why := whys.get(value := value_at(config, path)):
             raise UserError(f"{path} is {value!r}, which {why}, or trainer.backend local.")
-    for sentence, wrong in _clashes(config, algorithms.UNSPLITTABLE):
+    for sentence, wrong in _clashes(config, UNSPLITTABLE):
         if wrong:
             raise UserError(sentence)
 

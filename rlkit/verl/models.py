@@ -11,7 +11,7 @@ from rlkit.models.shapes import LADDER, is_ladder
 
 def path_of(config: RunConfig) -> str:
     """Where the model is that verl loads, or will be once `prepare` has made it; a hub id stays one."""
-    from rlkit.training.warm_start import CACHE, cache_key
+    from rlkit.training.warm_cache import CACHE, cache_key
 
     path = config.model.path
     if is_ladder(path):

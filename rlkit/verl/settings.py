@@ -52,7 +52,7 @@ def settings(config: RunConfig, files: Files) -> dict[str, Any]:
 
 def _computed(config: RunConfig) -> dict[str, Any]:
     """Values that come from more than one field."""
-    from rlkit.training.algorithms import UNSPLITTABLE
+    from rlkit.training.checks import UNSPLITTABLE
 
     micro = config.actor.ppo_micro_batch_size
     if config.actor.policy_loss.loss_mode in UNSPLITTABLE:

@@ -62,9 +62,9 @@ def supervised() -> dict[str, Any]:
 
     from rlkit.config import RunConfig
     from rlkit.params import validate
-    from rlkit.training import warm_start
+    from rlkit.training import warm_cache, warm_start
 
-    warm_start.CACHE = Path(tempfile.mkdtemp())
+    warm_cache.CACHE = Path(tempfile.mkdtemp())
     path = qwen_folder("qwen2.5-0.5b", device() == "cpu")
     section = {"kind": "sft", "steps": 30, "batch_size": 16, "lr": 1e-4}
     config = validate(RunConfig, {

@@ -1,0 +1,123 @@
+"""Kills without a warning: trainings and a study that SIGKILL ends at random moments come to the same bits."""
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+import yaml
+
+from rlkit.results.store import read_jsonl
+from rlkit.studies.plan import make_plan
+from rlkit.studies.verify import differences
+
+KILLS = 20
+TRAIN = Path(__file__).parents[1] / "notebooks" / "train.ipynb"
+
+
+def small(steps: int) -> dict:
+    return {
+        "model": {"path": "ladder-30k", "warm_start": {"steps": 20}},
+        "data": {"train_batch_size": 4, "max_prompt_length": 32, "max_response_length": 8},
+        "rollout": {"n": 4}, "evaluation": {"size": 8, "n": 2},
+        "trainer": {
+            "total_training_steps": steps, "save_freq": 3, "test_freq": 5, "num_threads": 1, "device": "cpu",
+            "max_actor_ckpt_to_keep": 2,
+        },
+    }  # fmt: skip
+
+
+def logged(folder: Path) -> int:
+    return max((row["step"] for row in read_jsonl(folder / "metrics.jsonl")), default=-1)
+
+
+def trained(file: str, root: str) -> None:
+    """A run to its end, in a process of its own."""
+    import rlkit
+
+    os.setsid()
+    rlkit.train(rlkit.load(file), root=root, progress=False)
+
+
+@pytest.mark.slow(reason="trains a run forty times")
+def test_runs_that_are_killed_at_random_moments_end_with_the_bits_of_one_that_is_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(yaml.safe_dump({"study": "kills", **small(30)}))
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["rlkit.training.run", "rlkit.models.ladder"])
+
+    def begin(root: str):
+        process = processes.Process(target=trained, args=("run.yaml", root))
+        process.start()
+        return process
+
+    def folder(root: str) -> Path:
+        return next(iter(Path(root, "kills", "runs").glob("*")), Path(root, "none"))
+
+    (whole := begin("whole")).join()
+    assert whole.exitcode == 0
+    moments, found = random.Random(22), {}
+    for trial in range(KILLS):
+        root, target, killed = f"trial{trial}", moments.randrange(30), begin(f"trial{trial}")
+        while killed.is_alive() and logged(folder(root)) < target:
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0, 0.1))
+        with suppress(ProcessLookupError):
+            os.killpg(killed.pid, signal.SIGKILL)
+        killed.join()
+        after = logged(folder(root))
+        (again := begin(root)).join()
+        found[trial] = (killed.exitcode, again.exitcode, differences(folder("whole"), folder(root)))
+        print(f"trial {trial}: killed after step {after}", found[trial])
+    assert all(each == (-signal.SIGKILL, 0, []) for each in found.values()), found
+
+
+@pytest.mark.slow(reason="starts a study twenty-two times")
+@pytest.mark.timeout(3600)
+def test_a_study_that_is_killed_at_random_moments_ends_with_the_bits_of_one_that_is_not(
+    tmp_path, monkeypatch
+):
+    content = {
+        "study": "kills", "run": small(60), "grid": {"actor.optim.lr": [1e-4, 1e-3]}, "seeds": [0, 1],
+        "analysis": {"notebook": "notebooks/nothing.ipynb"},
+    }  # fmt: skip
+    for name in ("whole", "killed"):  # each with its own warm start
+        (notebooks := tmp_path / name / "notebooks").mkdir(parents=True)
+        shutil.copy(TRAIN, notebooks)
+        cells = [nbformat.v4.new_code_cell("study = ''", metadata={"tags": ["parameters"]})]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), notebooks / "nothing.ipynb")
+        (tmp_path / name / "params").mkdir()
+        (tmp_path / name / "params" / "kills.yaml").write_text(yaml.safe_dump(content))
+    command = [sys.executable, "-m", "rlkit", "study", "params/kills.yaml", "--workers", "2"]
+    said = subprocess.run(command, cwd=tmp_path / "whole", capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout + said.stderr
+    monkeypatch.chdir(tmp_path / "killed")
+    folders = [run.folder for run in make_plan("params/kills.yaml").with_threads(1).runs]
+    moments, after = random.Random(22), []
+    for target in sorted(moments.sample(range(-4, 230), KILLS)):
+        with open("log.txt", "ab") as log:
+            process = psutil.Popen(command, stdout=log, stderr=log)
+        while process.poll() is None and sum(map(logged, folders)) < target:
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.3))
+        assert process.poll() is None, Path("log.txt").read_text()
+        for each in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        process.wait()
+        after.append([logged(folder) for folder in folders])
+        print(f"killed after steps {after[-1]}", flush=True)
+    said = subprocess.run(command, capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout + said.stderr
+    whole = tmp_path / "whole"
+    found = {str(folder): differences(whole / folder, folder) for folder in folders}
+    assert not any(found.values()), found
