@@ -72,9 +72,9 @@ def _plan_run(config: RunConfig, root: Path) -> None:
     if config.trainer.backend == "local":
         preflight(config)
         return typer.echo(f"{run_plan(config, root)}\n{fit(config).verdict()}")
-    from rlkit.verl import fields
+    from rlkit.verl.checks import check
 
-    fields.check(config)
+    check(config)
     preflight(config)
     typer.echo(run_plan(config, root))
     with suppress(UserError):  # there is no GPU here, or the model's shape is not known

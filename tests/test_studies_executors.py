@@ -256,7 +256,7 @@ def test_a_cluster_that_asks_for_a_token_is_joined(tmp_path):
     short = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # a socket's path has 107 characters at most
     head += ["--include-dashboard=false", f"--temp-dir={short}"]
     ray = subprocess.Popen(head, env=environment, stdout=subprocess.DEVNULL)
-    joining = "import os, sys, ray; from rlkit.verl.ray_cluster import connect; "
+    joining = "import os, sys, ray; from rlkit.verl.processes import connect; "
     joining += "print(connect(open(sys.argv[1]).read().strip()).cluster_resources()['CPU'])"
     try:
         address = Path(short) / "ray_current_cluster"

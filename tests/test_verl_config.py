@@ -17,8 +17,9 @@ from rlkit.config import Optimizer, RunConfig, load
 from rlkit.errors import UserError
 from rlkit.params import field_paths, read_yaml
 from rlkit.training.optimizer import schedule
-from rlkit.verl import backend, composing, fields
-from rlkit.verl.settings import LOCAL_CPUS, Files, environment, settings
+from rlkit.verl import backend, checks, composing
+from rlkit.verl.config import EXCEPTIONS, To, rule_of, settings
+from rlkit.verl.processes import LOCAL_CPUS, Files, environment
 
 PARAMS = sorted(
     path
@@ -38,7 +39,7 @@ def on_verl(**sections: Any) -> RunConfig:
 def composed(config: RunConfig) -> Any:
     from omegaconf import OmegaConf
 
-    fields.check(config)
+    checks.check(config)
     return OmegaConf.create(composing.compose(config, FILES))
 
 
@@ -51,14 +52,14 @@ def test_every_key_has_a_place():
     derived = [
         key
         for path in paths
-        if not any(q.startswith(f"{path}.") for q in paths) and isinstance(rule := fields.rule_of(path), fields.To)
+        if not any(q.startswith(f"{path}.") for q in paths) and isinstance(rule := rule_of(path), To)
         for key in rule.keys
-        if path not in fields.EXCEPTIONS
+        if path not in EXCEPTIONS
     ]  # fmt: skip
     missing = object()
     assert [key for key in derived if OmegaConf.select(verl, key, default=missing) is missing] == []
     assert len(derived) > 40
-    listed = {*fields.EXCEPTIONS, *fields.ONLY, *fields.NEVER}
+    listed = {*EXCEPTIONS, *checks.ONLY, *checks.NEVER}
     assert listed <= set(paths)  # no exception for a key that is gone
 
 
@@ -186,7 +187,7 @@ def test_verl_s_learning_rate_is_the_local_one_at_every_step(kind):
 
 def test_key_heads_may_be_fewer_than_the_gpus_that_share_a_model():
     few = {"model": {"path": "qwen2.5-1.5b"}, "trainer": {"n_gpus_per_node": 4}}  # 12 heads, 2 key heads
-    fields.check(on_verl(**few, rollout={"tensor_model_parallel_size": 4}))
+    checks.check(on_verl(**few, rollout={"tensor_model_parallel_size": 4}))
 
 
 FOUR = {"trainer": {"n_gpus_per_node": 4}, "rollout": {"tensor_model_parallel_size": 4}}
@@ -212,25 +213,25 @@ REFUSED = [
     ({"actor": {"ppo_epochs": 2, "optim": {"lr_warmup_steps": 5}}}, r"actor\.optim has a schedule"),
     ({"actor": {"loss_agg_mode": "prompt-mean-token-mean"}}, r"actor\.loss_agg_mode is 'prompt-mean-token-mean'"),
     *(({"algorithm": {"adv_estimator": name}}, rf"algorithm\.adv_estimator is '{name}'")
-      for name in fields.NEVER["algorithm.adv_estimator"]),
+      for name in checks.NEVER["algorithm.adv_estimator"]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("sections, message", REFUSED)
 def test_what_verl_cannot_do_is_refused_by_name(sections, message):
     with pytest.raises(UserError, match=message):
-        fields.check(on_verl(**sections))
+        checks.check(on_verl(**sections))
 
 
 def test_every_estimator_of_the_local_trainer_is_known_to_verl_or_refused():
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, AdvantageEstimator
 
-    fields.check(on_verl())  # rlkit's own are registered by now
+    checks.check(on_verl())  # rlkit's own are registered by now
     own = {str(getattr(k, "value", k)) for k in ADV_ESTIMATOR_REGISTRY} - {
         e.value for e in AdvantageEstimator
     }
     verl_s = {"grpo_vectorized", "rloo_vectorized", "opo", "gpg", "gdpo", "grpo_passk"}
-    assert own - verl_s <= set(fields.NEVER["algorithm.adv_estimator"])
+    assert own - verl_s <= set(checks.NEVER["algorithm.adv_estimator"])
 
 
 def test_the_section_verl_reaches_verl_as_it_is():

@@ -12,7 +12,8 @@ from rlkit.config import RunConfig
 from rlkit.training import algorithms
 from rlkit.types import Batch
 from rlkit.verl import composing
-from rlkit.verl.settings import Files, settings
+from rlkit.verl.config import settings
+from rlkit.verl.processes import Files
 
 LENGTHS = [3, 5, 2, 4, 6, 1, 4, 3]
 FILES = Files(Path("/run/verl"), "/model", Path("/run/verl/attempt-1"))

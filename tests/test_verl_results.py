@@ -12,8 +12,8 @@ from rlkit.errors import RunStopped
 from rlkit.results.store import RunStore
 from rlkit.types import Reward, Task
 from rlkit.verl.answers import record
+from rlkit.verl.processes import Files
 from rlkit.verl.results import MISSING, Results
-from rlkit.verl.settings import Files
 
 CONFIG = RunConfig.model_validate(
     {

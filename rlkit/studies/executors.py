@@ -188,7 +188,7 @@ class RayExecutor:
     """Ray tasks on an existing cluster. A UserError where none answers at the address, or an option is unknown."""
 
     def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
-        from rlkit.verl.ray_cluster import connect
+        from rlkit.verl.processes import connect
 
         chosen: RayOptions = validate(RayOptions, options, where="--executor ray")
         self._ray, share = connect(chosen.address), {"CPU": chosen.num_cpus, "GPU": chosen.num_gpus}

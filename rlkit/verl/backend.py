@@ -28,10 +28,9 @@ from rlkit.rewards import scorer_of
 from rlkit.training import checkpoint
 from rlkit.training.interrupt import Interrupt
 from rlkit.types import Task
-from rlkit.verl import composing, fields, launcher, models
-from rlkit.verl.ray_cluster import knock, use_token
+from rlkit.verl import checks, composing, launcher, models
+from rlkit.verl.processes import Files, environment, knock, on_cluster, use_token
 from rlkit.verl.results import Results
-from rlkit.verl.settings import Files, environment, on_cluster
 
 WAITING = "waiting for another verl run of this machine to end"
 
@@ -44,7 +43,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         UserError: verl cannot do what the config asks, or the GPUs are not there; nothing has begun.
         RunStopped: verl failed or stalled, or too many answers could not be graded; one sentence.
     """
-    fields.check(config)
+    checks.check(config)
     with Interrupt() as interrupt, RunStore.open(config, root) as store:
         try:
             return _VerlRun(config, store, progress).train(interrupt)
@@ -57,7 +56,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
 
 def dry_run(config: RunConfig, root: str | Path = "outputs") -> str:
     """The command of a run, after writing the configuration that verl reads; no model, no rows. Raises UserError."""
-    fields.check(config)
+    checks.check(config)
     files = Files.of(Path(root) / config.study / "runs" / config.id, models.path_of(config))
     return shlex.join(_command(config, files))
 

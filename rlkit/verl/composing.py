@@ -14,7 +14,8 @@ from typing import Any
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError, did_you_mean
-from rlkit.verl.settings import Files, settings
+from rlkit.verl.config import settings
+from rlkit.verl.processes import Files
 
 
 def compose(config: RunConfig, files: Files, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:

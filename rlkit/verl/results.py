@@ -24,7 +24,7 @@ from rlkit.training.checks import problems
 from rlkit.training.tracking import Tracker
 from rlkit.types import Reward, Rollout, Task
 from rlkit.verl.answers import AnswerReader, Tail
-from rlkit.verl.settings import Files
+from rlkit.verl.processes import Files
 
 PATIENCE = 15.0  # seconds that answers of a logged step may take to show in a shared folder
 SAMPLES_KEPT = 8

@@ -1,19 +1,20 @@
-"""What becomes of every key of RunConfig in a run on verl: nothing is dropped silently.
+"""verl's configuration from ours: what becomes of every key of RunConfig. Nothing is dropped silently.
 
 A key goes to verl's key of the same name in the section that corresponds (SECTIONS), unless it is an exception: `To`
-other keys or another value, handled by rlkit (a text that says how), or refused (ONLY, NEVER).
+other keys or another value, handled by rlkit (a text that says how), or refused (rlkit.verl.checks). `settings` adds
+what comes from several keys, and what every verl run of ours has.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from rlkit.config import LINEAR, Optimizer, RunConfig
-from rlkit.errors import UserError
-from rlkit.models.shapes import shape_of
+from rlkit.models.shapes import decodes_eagerly
 from rlkit.params import field_paths
 from rlkit.samplers.choice import together
+from rlkit.verl.checks import ONLY, value_at
+from rlkit.verl.processes import LOCAL_CPUS, Files, environment, on_cluster
 
 MODEL, ACTOR, ROLLOUT = (f"actor_rollout_ref.{section}." for section in ("model", "actor", "rollout"))
 SECTIONS = {
@@ -105,41 +106,6 @@ EXCEPTIONS: Mapping[str, To | str] = {
     "trainer.stall_timeout": "the launcher's watch",
 }  # fmt: skip
 
-ONLY: Mapping[str, tuple[Any, str]] = {
-    "model.lora_dropout": (0.0, "verl 0.9.1 trains adapters without dropout: set it to 0"),
-    "data.drop_solved_above": (None, "verl's trainer draws every row again: leave it out"),
-    "algorithm.truncated": ("end", "verl 0.9.1 does not mask a cut answer: use 'end'"),
-    "algorithm.norm_adv_by_std_in_batch": (False, "verl 0.9.1 has no such advantages: set it to false"),
-    "algorithm.filter_groups.enable": (False, "verl's V1 trainer replaces no groups: set it to false"),
-    "critic.model.lora_rank": (None, "verl's critic is a whole model here: leave it out"),
-    "rollout.interruption.enable": (False, "verl's rollouts force no words: set it to false"),
-    "reward.overlong_buffer.enable": (False, "the router's processes see no lengths in a verl run: disable it"),
-    "async_training.trigger_parameter_sync_step": (1, "verl's V1 trainer syncs weights at every step: use 1"),
-    "trainer.early_stop.metric": (None, "verl's trainer does all steps: leave it out"),
-    "trainer.keep_best": (None, "verl keeps its newest checkpoints: leave it out"),
-    "trainer.resume_from_path": (None, "verl's checkpoints are of another kind: leave it out"),
-    "trainer.tf32": (False, "verl has no key for it: use false, or model.dtype bfloat16"),
-}  # fmt: skip
-"""The one value that verl can have, and why."""
-
-_VOCABULARY = "needs sums over the vocabulary that verl's V1 trainer does not pass on: use another estimator"
-NEVER: Mapping[str, Mapping[str, str]] = {
-    "algorithm.adv_estimator": {
-        "remax": "needs the greedy baseline that verl's V1 trainer does not sample: use another estimator",
-        "optimal_token_baseline": _VOCABULARY, "tir_optimal_token_baseline": _VOCABULARY,
-        "turn_gae": "needs a value a turn, which verl's trainer does not have: use another estimator",
-    },
-    "actor.loss_agg_mode": {"prompt-mean-token-mean": "verl 0.9.1 does not have: use token-mean"},
-    "trainer.device": {"cpu": "verl does not train on: use auto"},
-}  # fmt: skip
-"""Values that verl cannot have, and why."""
-
-
-def value_at(config: Any, path: str) -> Any:
-    """The value of a dotted key of a config; a tuple as a list."""
-    value = reduce(getattr, path.split("."), config)
-    return list(value) if isinstance(value, tuple) else value
-
 
 def rule_of(path: str) -> To | str:
     """What becomes of a leaf: an exception for it or for a section that holds it, or verl's key of the same name."""
@@ -163,63 +129,86 @@ def mapped(config: RunConfig) -> dict[str, Any]:
     return found
 
 
-def check(config: RunConfig) -> None:
-    """Refuse what verl cannot do. Raises UserError naming the field, the value and the fix."""
-    from rlkit.training.checks import UNSPLITTABLE, check_algorithm
-
-    check_algorithm(config)
-    for path, (only, why) in ONLY.items():
-        if (value := value_at(config, path)) != only:
-            raise UserError(f"{path} is {value!r}, but {why} (trainer.backend verl).")
-    for path, whys in NEVER.items():
-        if why := whys.get(value := value_at(config, path)):
-            raise UserError(f"{path} is {value!r}, which {why}, or trainer.backend local.")
-    for sentence, wrong in _clashes(config, UNSPLITTABLE):
-        if wrong:
-            raise UserError(sentence)
+def settings(config: RunConfig, files: Files) -> dict[str, Any]:
+    """verl's dotted keys and the values they get; a key with a leading + is new in verl's configuration."""
+    return mapped(config) | _computed(config) | _fixed(config, files)
 
 
-def _clashes(c: RunConfig, unsplittable: set[str]) -> Iterator[tuple[str, bool]]:
-    """Batches and heads that GPUs cannot share, losses that must not be divided and schedules that verl moves
-    otherwise: a sentence each, and whether it is true."""
-    gpus, tensor = c.trainer.nnodes * c.trainer.n_gpus_per_node, c.rollout.tensor_model_parallel_size
-    sequences, mode = c.mini_batch_size * c.rollout.n, c.actor.policy_loss.loss_mode
-    key, heads = f"rollout.tensor_model_parallel_size is {tensor}", _unshared_heads(c.model.path, tensor)
-    yield (
-        f"{key}, which does not divide the {gpus} GPUs of trainer.nnodes and trainer.n_gpus_per_node: use a divisor.",
-        gpus % tensor > 0,
-    )
-    yield f"{key}, over which vLLM cannot divide the {heads} of {c.model.path!r}: use a divisor.", bool(heads)
-    yield (
-        f"An optimizer step has {sequences} sequences (actor.ppo_mini_batch_size or data.train_batch_size, times "
-        f"rollout.n), which {gpus} GPUs cannot share evenly: change one of them.",
-        sequences % gpus > 0,
-    )
-    yield (
-        f"actor.policy_loss.loss_mode is {mode!r}, which chooses tokens within a micro-batch: over {gpus} GPUs the "
-        "gradient would be another one. Use one GPU, or another loss.",
-        mode in unsplittable and gpus > 1,
-    )
-    steps = {"actor": c.actor.ppo_epochs * c.actor.mini_batches(c.data.train_batch_size)}
-    if c.algorithm.adv_estimator == "gae":
-        steps["critic"] = c.critic.ppo_epochs
-    for name, count in steps.items():
-        optim: Optimizer = getattr(c, name).optim
-        yield (
-            f"{name}.optim has a schedule (lr_warmup_steps {optim.lr_warmup_steps}, lr_scheduler_type "
-            f"{optim.lr_scheduler_type!r}) over {count} optimizer steps a step: verl moves the rate once a step, the "
-            "local trainer once an optimizer step. Use a constant rate, or one optimizer step a step.",
-            count > 1 and (optim.lr_warmup_steps > 0 or optim.lr_scheduler_type != "constant"),
-        )
+def _computed(config: RunConfig) -> dict[str, Any]:
+    """Values that come from more than one field."""
+    from rlkit.training.checks import UNSPLITTABLE
+
+    micro = config.actor.ppo_micro_batch_size
+    if config.actor.policy_loss.loss_mode in UNSPLITTABLE:
+        micro = config.mini_batch_size * config.rollout.n
+    passes = (
+        f"{ACTOR}ppo_micro_batch_size_per_gpu", f"{ROLLOUT}log_prob_micro_batch_size_per_gpu",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu", "critic.ppo_micro_batch_size_per_gpu",
+    )  # fmt: skip
+    # weights, and sums over GPUs, are float32
+    short = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}[config.model.dtype]
+    precision = {"param_dtype": short, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+    trained = (f"{ACTOR}fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.fsdp")
+    return {
+        f"{ACTOR}use_dynamic_bsz": micro == 0,
+        **(dict.fromkeys(passes, micro) if micro else {}),
+        f"{ROLLOUT}dtype": config.model.dtype,
+        f"{ROLLOUT}enforce_eager": decodes_eagerly(config),
+        **{f"+{part}.mixed_precision": precision for part in trained},
+        **_rate(config, f"{ACTOR}optim", config.actor.optim),
+        **_rate(config, "critic.optim", config.critic.optim),
+        f"{ROLLOUT}val_kwargs.do_sample": config.evaluation.temperature > 0,
+        f"{ROLLOUT}max_model_len": config.data.max_prompt_length + config.data.max_response_length,
+        "critic.loss_agg_mode": "token-mean",
+        "trainer.experiment_name": config.id,
+    }
 
 
-def _unshared_heads(path: str, gpus: int) -> str:
-    """The attention heads that `gpus` cannot share; empty where they can, or where the model is not known here."""
-    try:
-        shape = shape_of(path)
-    except UserError:
-        return ""
-    few, many = sorted((shape.kv_heads, gpus))  # a key head of fewer is copied
-    if shape.heads % gpus:
-        return f"{shape.heads} attention heads"
-    return f"{shape.kv_heads} key heads" if many % few else ""
+def _rate(config: RunConfig, section: str, optim: Optimizer) -> dict[str, Any]:
+    from rlkit.training.optimizer import learning_rate
+    from rlkit.verl.models import describe
+
+    size = describe(config)[0].non_embedding if optim.lr_exponent else optim.lr_reference_params
+    return {f"{section}.lr": learning_rate(optim, size), f"{section}.lr_scheduler_type": "cosine"}
+
+
+def _fixed(config: RunConfig, files: Files) -> dict[str, Any]:
+    """What every verl run of ours has."""
+    nodes, ray, reward = config.trainer.nnodes, "ray_kwargs.ray_init.", "reward.custom_reward_function."
+    own = {} if on_cluster(config) else {f"{ray}num_cpus": LOCAL_CPUS, f"+{ray}address": "local"}
+    models = {}
+    for model in (MODEL, "critic.model."):
+        models |= {
+            f"{model}path": files.model,
+            f"{model}use_remove_padding": False,  # needs flash-attn, which is no dependency
+            f"+{model}override_config.attn_implementation": "sdpa",
+        }
+    return models | own | {
+        "data.train_files": str(files.folder / "train.parquet"),
+        "data.val_files": str(files.folder / "test.parquet"),
+        "data.shuffle": False,
+        "data.dataloader_num_workers": 0,
+        f"{MODEL}use_fused_kernels": True,  # without flash-attn, verl loops over tokens in Python otherwise
+        f"{ACTOR}strategy": "fsdp2",
+        "critic.strategy": "fsdp2",
+        f"{ROLLOUT}name": "vllm",
+        f"{ROLLOUT}load_format": "safetensors" if config.model.lora_rank else "dummy",
+        f"{ROLLOUT}agent.default_agent_loop": "rlkit",
+        f"{ROLLOUT}agent.agent_loop_config_path": str(files.loops),
+        f"{ROLLOUT}agent.num_workers": min(8 * nodes, config.data.train_batch_size),
+        "reward.num_workers": nodes,
+        f"{reward}path": "pkg://rlkit.verl.reward",
+        f"{reward}name": "compute_score",
+        f"+{reward}reward_kwargs.config": config.reward.model_dump(mode="json"),
+        f"+{reward}reward_kwargs.answers": str(files.answers),
+        "trainer.v1.sampler.custom_sampler.path": "pkg://rlkit.verl.replay",
+        "trainer.v1.sampler.custom_sampler.name": "ComparableGroups",
+        "+trainer.v1.sampler.sampler_kwargs.group_size": config.rollout.n,
+        "trainer.logger": ["console", "file"],
+        "trainer.total_epochs": 1,
+        "trainer.val_before_train": True,
+        "trainer.default_local_dir": str(files.checkpoints),
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": nodes,
+        f"+{ray}include_dashboard": False,
+        f"+{ray}runtime_env.env_vars": environment(config, files),
+    }  # fmt: skip
