@@ -1,4 +1,8 @@
-"""Agents: who acts in an environment (scripted agents, language models), and training on the episodes they played."""
+"""Agents: who acts in an environment, and training on the episodes they played.
+
+In: an environment and its problems. Out: episodes as Trajectory (agents.py: scripted agents, language models), and a
+model trained on them offline (trainer.py).
+"""
 
 from rlkit.agents.agents import BaseAgent, ExpertAgent, NoisyAgent, RandomAgent, State, play, run_episodes
 

@@ -1,7 +1,8 @@
 """Domains: where tasks come from and how answers are scored.
 
-A domain is one file or one folder here. It registers *sources* (components that make tasks) and *scorers* (functions
-that grade an answer for the data_sources they name). Adding a domain is adding a file: docs/how-to/extend.md has one.
+In: options of a source and an index, or a response with its ground truth. Out: a Task, or a Reward. A domain is one
+file or one folder here: it registers *sources* (components that make tasks) and *scorers* (functions that grade an
+answer for the data_sources they name). Adding a domain is adding a file: docs/how-to/extend.md has one.
 """
 
 from abc import abstractmethod

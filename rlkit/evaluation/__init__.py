@@ -1,1 +1,5 @@
-"""Evaluation: held-out pass rates with intervals, one row a sample kept."""
+"""Evaluation: how good a policy is on tasks that it was not trained on.
+
+In: a policy, a sampler, a router and tasks. Out: a row a sample, and pass@k with intervals over them (samples.py;
+passk.py has the estimators).
+"""

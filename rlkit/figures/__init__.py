@@ -1,7 +1,8 @@
 """Figures for papers: one look, every figure with the table it drew and where that came from.
 
-The functions read what `rlkit.read`, `rlkit.read_evals` and `rlkit.fit` return and give a `Drawing`, which a notebook
-shows and `save` writes, the same bytes for the same input. All figures of a study are in `rlkit.figures.study`."""
+In: what `rlkit.read`, `rlkit.read_evals` and `rlkit.fit` return. Out: a `Drawing`, which a notebook shows and `save`
+writes, the same bytes for the same input. All figures of a study are in catalogue.py, the look in style.py.
+"""
 
 from rlkit.figures.drawing import Drawing, latex_table, sources, table
 from rlkit.figures.laws import law

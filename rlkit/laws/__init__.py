@@ -1,4 +1,8 @@
-"""Scaling laws: forms, fits with honest intervals, comparison and planning; pictures are in rlkit.figures.laws."""
+"""Scaling laws: forms, fits with honest intervals, comparison and planning; pictures are in rlkit.figures.laws.
+
+In: a table (pandas) and the name of a law (forms.py). Out: a LawFit with estimates, intervals and warnings
+(fitting.py, report.py), what it predicts of rows left out (compare.py), and plans of studies (planning.py).
+"""
 
 from rlkit.laws.compare import Backtest, Recovery, backtest, compare, recover
 from rlkit.laws.fitting import LawFit, fit

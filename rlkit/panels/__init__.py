@@ -1,6 +1,7 @@
 """Widgets for notebooks: the ablation panel, the law explorer and the sample browser; runs that outlive a notebook.
 
-Each leaves a picture or a table in the notebook, for readers without JavaScript.
+In: a params file, a fitted law, or a folder of results. Out: widgets, which leave a picture or a table in the
+notebook for readers without JavaScript, and runs in processes of their own (launching.py).
 """
 
 from rlkit.panels.controls import panel

@@ -1,4 +1,8 @@
-"""Rewards: a router over worker processes, and the audit. Scorers live beside their tasks in rlkit/domains/."""
+"""Rewards: grading any answer safely. Scorers stand beside their tasks in rlkit/domains/.
+
+In: tasks, or rows of a file, with responses, and `reward.*` of a RunConfig. Out: a Reward each, or the reason why
+there is none: pool.py routes answers to processes (worker.py), in which grading.py calls the scorer.
+"""
 
 from rlkit.rewards.files import audit, score_file
 from rlkit.rewards.grading import grading_metrics, isolation, scorer_of

@@ -1,1 +1,5 @@
-"""The sandbox: programs.py and levels.py are outside; jail.py, inside.py and testing.py inside; the others in both."""
+"""The sandbox: where programs and scorers that evaluate text run.
+
+In: code with its input or tests (programs.py). Out: what it printed or returned, or why not. levels.py chooses the
+isolation; jail.py, inside.py and testing.py run inside it, plain.py and reading.py on both sides.
+"""
