@@ -19,6 +19,7 @@ TRUTHS = {
     "repeated_data": {"E": 1.69, "B": 410.7, "beta": 0.28, "R_D": 15.0},
     "sigmoid": {"R0": 0.1, "A": 0.6, "C_mid": 2e3, "B": 1.4},
     "tan": {"k_max": 0.2, "N0": 2e9, "e0": 0.5, "e1": -0.05},
+    "best_share": {"E": 0.4, "K": 0.5, "s_best": 0.6},
     "coverage": {"a": 5.0, "b": 0.3},
 }
 RANGES = {
@@ -28,6 +29,7 @@ RANGES = {
     "x": (1e2, 1e7),
     "C": (1e2, 3e4),
     "k": (1.0, 1e4),
+    "s": (0.05, 0.95),
 }
 # Four sizes whose curves reach 10, 8, 2.5 and 1 times C_mid (R0, A, C_mid, B, C_max).
 CURVES = {

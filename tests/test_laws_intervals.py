@@ -146,13 +146,56 @@ def test_few_clusters_widen_the_interval_and_autocorrelation_is_estimated():
     assert found[0] < 0.3 < 0.5 < found[1]
 
 
-def test_residual_resampling_is_refused_with_clusters():
+def test_what_is_resampled_depends_on_the_loss_and_what_is_named():
     df = curve("well", 0, runs=3)
-    with pytest.raises(UserError, match="resample='residual'"):
-        rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, cluster="run", resample="residual")
+    for options, kind in (
+        ({}, "residual"),
+        ({"cluster": "run"}, "wild cluster"),
+        ({"cluster": "run", "resample": "case"}, "cluster"),
+        ({"cluster": "run", "loss": "lad"}, "cluster"),
+        ({"loss": "lad"}, "case"),
+    ):
+        assert rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, **options).resampled.kind == kind
     with pytest.raises(UserError, match="resample is 'rows'"):
         rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, resample="rows")
-    assert rlkit.fit(df, "sigmoid", y="rate", loss="ls").resampled.kind == "residual"
+
+
+SIZES, TAN = (1e4, 3e4, 6e4, 1.1e5), np.array([[0.3, 1e5, 1.5, -0.18]])  # k_max, N0, e0, e1
+FORETOLD = pd.DataFrame({"N": [1e4, 1.1e5, 3.2e5, 3.2e5], "X": [12, 120, 12, 120]})
+
+
+def curves_of_runs(rng: np.random.Generator, off: tuple[float, ...]) -> pd.DataFrame:
+    """Two runs a size whose level and slope differ by run; the sizes are `off` the law by so much in ln error."""
+    rows = pd.DataFrame([(i, s, x) for i in range(4) for s in (0, 1) for x in range(12, 121, 12)])
+    rows.columns = ["size", "seed", "X"]
+    rows["N"], rows["run"] = np.array(SIZES)[rows["size"]], rows["size"] * 2 + rows["seed"]
+    level, slope = rng.normal(0, [[0.02], [0.01]], (2, 8))[:, rows["run"]]
+    noise = level + slope * (np.log(rows["X"]) - 3.8) + rng.normal(0, 0.015, len(rows))
+    columns = {c: rows[c].to_numpy(float) for c in ("N", "X")}
+    return rows.assign(y=np.exp(laws["tan"](columns, TAN)[0] + noise + np.array(off)[rows["size"]]))
+
+
+def bands(off: tuple[float, ...], copies: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(copies, 4) predictions and the ends of their confidence bands, in ln error."""
+    rng, found = np.random.default_rng(0), []
+    for seed in range(copies):
+        options = {"cluster": "run", "bootstrap": 100, "seed": seed}
+        fit = rlkit.fit(curves_of_runs(rng, off), "tan", y="y", **options)
+        found.append(np.log(fit.predict(FORETOLD, band="confidence")))
+    return tuple(np.moveaxis(np.array(found), 2, 0))
+
+
+def test_the_band_of_a_size_that_no_run_has_covers_with_two_runs_a_size():
+    _, low, high = bands((0, 0, 0, 0), 60)
+    truth = laws["tan"]({c: FORETOLD[c].to_numpy(float) for c in FORETOLD}, TAN)[0]
+    assert (((low <= truth) & (truth <= high)).mean(axis=0) >= 0.83).all()
+    assert (np.median(high - low, axis=0) < [0.12, 0.12, 0.3, 0.6]).all()
+
+
+def test_the_line_lies_inside_its_band_where_sizes_are_off_the_law():
+    middle, low, high = bands((-0.1, 0.1, 0.1, -0.1), 10)
+    place = np.median((middle - low) / (high - low), axis=0)
+    assert (np.abs(place - 0.5) < 0.15).all()
 
 
 def test_prediction_bands_are_wider_than_confidence_bands_and_hold_new_points():

@@ -26,7 +26,7 @@ def test_the_defaults_are_least_squares_and_a_thousand_residual_resamples():
     assert fit.loss.name == "ls" and fit.resampled.kind == "residual" and len(fit.draws) == 1000
     assert rlkit.fit(df, "chinchilla", y="loss", delta=1e-2).loss == Loss("huber", 0.01)
     clustered = rlkit.fit(df.assign(run=df.index // 6), "chinchilla", y="loss", cluster="run")
-    assert clustered.resampled.kind == "cluster"
+    assert clustered.resampled.kind == "wild cluster"
 
 
 def test_exclude_holds_for_held_out_rows_too():

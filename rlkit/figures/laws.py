@@ -33,6 +33,13 @@ def optional(what: str) -> Iterator[None]:
         print(f"{what}: left out. {error}")
 
 
+def estimates(fits: dict[Any, LawFit], name: str, by: str = "cell") -> pd.DataFrame:
+    """One parameter of several fits, a row each: `by`, the parameter, and low and high, its 95 % interval."""
+    ends = [one.interval()[name] for one in fits.values()]
+    table = pd.DataFrame({by: list(fits), name: [one.params[name] for one in fits.values()]})
+    return table.assign(low=[low for low, _ in ends], high=[high for _, high in ends])
+
+
 def curves(
     fit: LawFit, points: pd.DataFrame | None = None, count: int = 100, reach: float = 3.0, before: float = 1.0
 ) -> tuple[str, pd.DataFrame]:
@@ -44,7 +51,9 @@ def curves(
     along, x = names.pop(column), fit.table.columns[column]
     if points is not None:
         x = np.concatenate([x, points[along].to_numpy(float)])
-    if (fit.table.columns[column] > 0).all():
+    if along in paper.SHARES:
+        grid = pd.DataFrame({along: np.linspace(max(x.min() - 0.05, 0), min(x.max() + 0.05, 1), count)})
+    elif (fit.table.columns[column] > 0).all():
         grid = pd.DataFrame({along: np.geomspace(x[x > 0].min() / before, x.max() * reach, count)})
     else:
         grid = pd.DataFrame({along: np.linspace(x.min(), x.max(), count)})
@@ -60,8 +69,8 @@ def curves(
 
 
 def _log_axes(ax: Axes, x: pd.Series, fit: LawFit) -> None:
-    """Logarithmic axes where all of x is positive and where the law's residuals are logarithmic."""
-    if (x > 0).all():
+    """Logarithmic axes where all of x is positive and no share, and where the law's residuals are logarithmic."""
+    if (x > 0).all() and x.name not in paper.SHARES:
         ax.set_xscale("log")
     if fit.problem.space == "log":
         ax.set_yscale("log")
@@ -123,14 +132,15 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str)
             same: Any = np.isclose(own[others].to_numpy(float), values).all(axis=1)
             lines[", ".join(map(short, values)) or str(group)] = part, own[same]
         tables += [own.assign(part="point"), band.assign(part="law", group=group)]
-    sizes = others == ["parameters_non_embedding"]  # steps of the ramp
-    styles = [*looks(band, others[0]).values()] if sizes else [look(i) for i in range(len(lines))]
+    styles = _looks_of(band, others) if others else [look(i) for i in range(len(lines))]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         for style, (label, (band, own)) in zip(styles, lines.items(), strict=True):
             colour, line = style["color"], style["linestyle"]
             ax.plot(band[along], band["prediction"], color=colour, linestyle=line)
-            ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
+            ax.fill_between(
+                band[along], band["low"], band["high"], color=colour, alpha=min(0.15, 0.6 / len(lines)), lw=0
+            )
             for held, part in own.groupby("held_out"):
                 marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
                 held_label = "_" if several else f"{label}, held out"  # a group's name stands once
@@ -139,6 +149,18 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str)
         label_axes(ax, along, y)
         legend(ax, ", ".join(LABELS.get(name) or name for name in others) or None)
     return Drawing(fig, pd.concat(tables, ignore_index=True))
+
+
+def _looks_of(band: pd.DataFrame, others: list[str]) -> list[dict[str, Any]]:
+    """The looks of the combinations of columns: a size has its step of the ramp, what else there is marker and line."""
+    places, styles = list(band.groupby(others).groups), [look(i) for i in range(len(band))]
+    if others[0] != "parameters_non_embedding":
+        return styles[: len(places)]
+    sizes = looks(band, others[0])
+    if len(others) == 1:
+        return list(sizes.values())
+    rest = sorted({key[1:] for key in places})
+    return [styles[rest.index(key[1:])] | {"color": sizes[key[0]]["color"]} for key in places]
 
 
 def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, ax: Axes | None) -> Drawing:

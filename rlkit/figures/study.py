@@ -206,4 +206,5 @@ def _options(record: dict[str, Any]) -> dict[str, Any]:
         "log": {"log": True, "linear": False}.get(loss["residuals"]),
         "bootstrap": 0 if drawn is None else drawn["draws"] + drawn["lost"],
     }
-    return options | ({"resample": drawn["kind"]} if drawn and drawn["kind"] in ("case", "residual") else {})
+    kinds = {"case": "case", "cluster": "case", "residual": "residual"}
+    return options | ({"resample": kinds[drawn["kind"]]} if drawn and drawn["kind"] in kinds else {})

@@ -62,7 +62,7 @@ UNITS = {"k": 1e3, "m": 1e6, "b": 1e9}
 
 NARROW = 4.0  # inches below which a legend goes under the axes
 
-SHARES = ("error", "pass@1", "eval/pass@1", "pass@k")
+SHARES = ("error", "pass@1", "eval/pass@1", "pass@k", "data.sft_ratio")
 """Columns that are shares: whatever a law or a band says, they lie between 0 and 1."""
 
 LETTERED = "lettered"  # the label of a figure whose panels share one legend, which it draws itself

@@ -82,7 +82,7 @@ class LawFit(Optimum):
         """(2, …) percentiles of draws (B, …), stretched about the estimate."""
         assert self.resampled is not None
         ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        stretch = self.resampled.stretch(level, len(self.law.free))
+        stretch = self.resampled.stretch(level)
         with np.errstate(invalid="ignore", over="ignore"):
             return np.where(ends == center, ends, center + stretch * (ends - center))
 
@@ -145,7 +145,7 @@ def fit(
         weights: column, e.g. the number of samples behind each row: inverse variances, up to a factor.
         bootstrap: number of resamples; by default 1,000, drawn when first needed, and with 0 intervals are profiles.
         resample: residuals ("residual", the default of ls and binomial) or rows ("case", that of robust losses).
-        cluster: column(s); whole clusters are resampled (run, seed, prompt).
+        cluster: column(s) of what is independent (run, seed, prompt): residuals or rows of whole clusters.
         block: the column of time, for rows of one run: noise is a first-order autoregression like the residuals.
         exclude, holdout: rules for rows that are not fitted (rlkit.laws.table); rows with a true `held_out` never are.
     """
@@ -158,8 +158,7 @@ def fit(
     if block is not None and (cluster is not None or not isinstance(block, str)):
         told = "give the column that holds time, of one run; of several runs, cluster= alone"
         raise UserError(f"block is {block!r}, with cluster {cluster!r}: {told}.")
-    drawn = cluster is not None or block is not None or target.robust
-    plan = {"count": count, "kind": resample or ("case" if drawn else "residual"), "seed": seed}
+    plan = {"count": count, "kind": resample or ("case" if target.robust else "residual"), "seed": seed}
     space: Space = "linear" if log is not None or target.name == "binomial" else form.space
     if log and target.name != "binomial":
         space = "loglog" if form.space == "loglog" else "log"

@@ -124,6 +124,12 @@ def tan_by_size(sizes: ArrayLike) -> Law:
     )  # fmt: skip
 
 
+@law("best_share", linear=("E", "K"), bounds={"s_best": SHARE}, space="linear")
+def best_share(s, *, E, K, s_best):
+    """L = E + K·(s - s_best)^2: the share s of one kind of data at which the error is least"""
+    return E + K * (s - s_best) ** 2
+
+
 @law("coverage", starts={"a": (1.0,), "b": (0.3,)}, returns="loglog", space="loglog")
 def coverage(k, *, a, b):
     """-ln pass@k = a·k^-b (Brown et al. 2024, arXiv 2407.21787)"""

@@ -1,9 +1,11 @@
 """The uncertainty of an optimum: bootstrap resamples, Wald covariances and profile intervals.
 
 Rows (case) or whole clusters (run, seed, prompt; Field and Welsh 2007) are resampled as weights. The other resamples
-keep the design and draw noise: single residuals, or a first-order autoregression. The scale of robust profiles is
-estimated: an objective difference of s²·t²/2 with s² = sum(slope²)/(n - p)/mean(curvature) plays the part of the
-likelihood-ratio statistic (Huber and Ronchetti 2009, ch. 13). For least squares this is lmfit's F profile.
+keep the design and draw noise: single residuals, a first-order autoregression, or residuals of whole clusters with
+random signs (wild; Cameron, Gelbach and Miller 2008). Weights that leave a size out of a few runs give another law, on
+one side of the estimate, so that clusters are wild but for robust losses. The scale of robust profiles is estimated:
+an objective difference of s²·t²/2 with s² = sum(slope²)/(n - p)/mean(curvature) plays the part of the likelihood-ratio
+statistic (Huber and Ronchetti 2009, ch. 13). For least squares this is lmfit's F profile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,29 +26,29 @@ from rlkit.seeds import generator
 
 RESAMPLES = 1000  # of a bootstrap, where no number is asked for
 FAR = 30.0  # ln of the factor at which a parameter counts as having reached its bound
+WEBB = np.sqrt([0.5, 1.0, 1.5])  # sizes of the random signs of wild clusters (Webb 2014), of mean square 1
 WALK = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 200.0, np.inf)  # in standard errors
 
 
 class Draws(NamedTuple):
-    """Parameters of the resamples (B, p); how many more could not be fitted; their kind (case, cluster, residual or
-    autoregressive), independent `units` (an autoregression's degrees of freedom) and lag-1 autocorrelation `rho`."""
+    """Parameters of the resamples (B, p); how many more could not be fitted; their kind (case, cluster, residual,
+    wild cluster or autoregressive), independent `units`, degrees of `freedom` and lag-1 autocorrelation `rho`."""
 
     values: np.ndarray
     lost: int
     kind: str
     units: int
+    freedom: float
     rho: float = 0.0
 
-    def stretch(self, level: float, parameters: int) -> float:
+    def stretch(self, level: float) -> float:
         """How much wider than the resamples' own spread an interval must be: m units understate the variance by
         (m - 1)/m, rows by (n - p)/n (drawn noise is inflated already), and an estimated spread has t quantiles."""
-        lost = {"cluster": 1, "autoregressive": 0}.get(self.kind, parameters)
-        freedom = self.units - lost
-        if freedom < 1:
+        if self.freedom < 1:
             return np.inf
         upper = (1 + level) / 2
-        inflate = np.sqrt(self.units / freedom) if self.kind in ("case", "cluster") else 1.0
-        return float(inflate * stats.t.ppf(upper, freedom) / stats.norm.ppf(upper))
+        inflate = np.sqrt(self.units / self.freedom) if self.kind in ("case", "cluster") else 1.0
+        return float(inflate * stats.t.ppf(upper, self.freedom) / stats.norm.ppf(upper))
 
 
 class Autoregression:
@@ -62,10 +64,7 @@ class Autoregression:
         assert found.table.order is not None
         self.order = found.table.order
         sizes = found.sizes()[self.order]
-        J = found.problem.jacobian(found.z[None])[0][found.law.estimated][:, self.order] / sizes
-        unit = np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300))
-        _, scale, basis = np.linalg.svd(unit, full_matrices=False)
-        H = basis[scale > 1e-9]  # (q, n) orthonormal: the directions that the fit absorbs
+        H = absorbed(found)[:, self.order]
         e = found.residuals[self.order] / sizes
         e = e - H.T @ (H @ e)
         self.sum_of_squares = float(e @ e)
@@ -99,6 +98,32 @@ class Autoregression:
         return noise
 
 
+def absorbed(found: Optimum) -> np.ndarray:
+    """(q, n) orthonormal: the directions of the errors, in units of `Optimum.sizes()`, that the fit absorbs."""
+    J = found.problem.jacobian(found.z[None])[0][found.law.estimated] / found.sizes()
+    unit = np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300))
+    _, scale, basis = np.linalg.svd(unit, full_matrices=False)
+    return basis[scale > 1e-9]
+
+
+def wild(found: Optimum, count: int, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    """(count, n) noise in units of `Optimum.sizes()`: the residuals of each cluster times a random sign, as errors of a
+    fit without it (CR3: what the fit absorbs of a cluster is given back). And the degrees of freedom: clusters less the
+    directions absorbed between them."""
+    cluster, H = found.table.cluster, absorbed(found)
+    assert cluster is not None
+    e, between = found.residuals / found.sizes(), 0.0
+    groups = int(cluster.max()) + 1
+    for i in range(groups):
+        own = cluster == i
+        values, vectors = np.linalg.eigh(np.eye(own.sum()) - H[:, own].T @ H[:, own])
+        kept = np.where(values > 1e-6, values, np.inf)  # one that alone determines a parameter fits itself
+        e[own] = vectors @ (vectors.T @ e[own] / kept)
+        between += float((H[:, own].sum(axis=1) ** 2).sum()) / own.sum()
+    noise = np.sqrt((groups - 1) / groups) * e * rng.choice([*-WEBB, *WEBB], size=(count, groups))[:, cluster]
+    return noise, max(groups - between, 1.0)
+
+
 def draw_weights(table: Table, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) weights of case and cluster resamples: `table.weights` times the draws of each row."""
     n = len(table)
@@ -128,7 +153,11 @@ def draw_values(found: Optimum, kind: str, count: int, rng: np.random.Generator)
             scaled = (mean - mean.mean()) * np.sqrt(between / max(np.var(mean), 1e-300))
             offsets = rng.choice(scaled, size=(count, len(size)))[:, cluster]
         noise = offsets + e[rng.integers(n, size=(count, n))]
-    y = found.predicted + noise * found.sizes()
+    return to_range(found, found.predicted + noise * found.sizes())
+
+
+def to_range(found: Optimum, y: np.ndarray) -> np.ndarray:
+    """Values in residual space, of the binomial within 0 and 1."""
     return np.clip(y, 0.0, 1.0) if found.loss.name == "binomial" else y
 
 
@@ -137,14 +166,14 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
     rows, losses, units, rho = found.table, found.loss.path(found.spread, near=True), len(found.table), 0.0
     if kind not in ("case", "residual"):
         raise UserError(f"resample is {kind!r}: use 'case' or 'residual'.")
-    if kind == "residual" and (rows.cluster is not None or rows.order is not None):
-        raise UserError("resample='residual' draws single residuals: leave cluster and block out.")
+    freedom: float = units - len(found.law.free)
     if rows.order is not None:
         noise = Autoregression(found)
         kind, rho = "autoregressive", noise.rho
-        units = max(2, round(float(np.interp(rho, noise.GRID, noise.freedom))))
+        freedom = units = max(2, round(float(np.interp(rho, noise.GRID, noise.freedom))))
     elif rows.cluster is not None:
-        kind, units = "cluster", int(rows.cluster.max()) + 1
+        units = int(rows.cluster.max()) + 1
+        kind, freedom = "cluster" if kind == "case" else "wild cluster", units - 1
     y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
     rng, pool = generator("laws", "bootstrap", seed), _pool(found, losses)
     if kind in ("case", "cluster"):
@@ -152,6 +181,9 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
         cells = rows.cells()
         if cells.max() <= 400:  # at least as many distinct points as parameters
             usable = ((weights > 0) @ np.eye(cells.max() + 1)[cells] > 0).sum(axis=1) >= len(found.law.free)
+    elif kind == "wild cluster":
+        errors, freedom = wild(found, count, rng)
+        y = to_range(found, found.predicted + errors * found.sizes())
     else:
         y = draw_values(found, kind, count, rng)
     others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
@@ -160,7 +192,7 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
     if usable.sum() < 2:
         told = f"the {units} units leave too few distinct points. Use resample='residual' or more data"
         raise UserError(f"None of the {count} resamples could be fitted: {told}.")
-    return Draws(found.law.from_z(solved.z[usable])[0], int(count - usable.sum()), kind, units, rho)
+    return Draws(found.law.from_z(solved.z[usable])[0], int(count - usable.sum()), kind, units, freedom, rho)
 
 
 def refit(

@@ -109,7 +109,8 @@ def _design(fit: "LawFit") -> Iterator[str]:
         name, distinct, positive = fit.table.names[c], len(np.unique(values)), values[values > 0]
         if distinct < 3:
             yield f"Only {distinct} values of {name}: a straight line through them fits as well as any law in {name}."
-        if len(positive) and (decades := np.log10(positive.max() / positive.min())) < 2:
+        share = values.min() >= 0 and values.max() <= 1  # which has no decades
+        if len(positive) and not share and (decades := np.log10(positive.max() / positive.min())) < 2:
             told = "with fewer than two, exponent and asymptote trade off against each other"
             yield f"Only {decades:.1f} decades of {name}: {told}."
 
@@ -179,7 +180,7 @@ def _runs(fit: "LawFit") -> Iterator[str]:
     """Which variance the intervals leave out; cells that the law does not tell apart; runs that have not finished."""
     n, record, drawn, why = len(fit.table), fit.table.record, fit.resampled, ""
     runs, kind = record["runs"], drawn.kind if drawn else "profile"
-    clustered = kind == "cluster"
+    clustered = "cluster" in kind
     if record["seeds"] == 1:
         why = ": there is one seed only"
     elif fit.table.cluster is not None and not clustered:
@@ -191,8 +192,8 @@ def _runs(fit: "LawFit") -> Iterator[str]:
         why = f": {n} rows of {runs} runs count as {counted} (use cluster='run' with several runs, block= with one)"
     if why:
         yield f"The intervals leave out run-to-run variance{why}."
-    if drawn and clustered and drawn.units < 8:
-        freedom = f"t with {drawn.units - 1} degrees of freedom"
+    if drawn and clustered and drawn.freedom < 7:
+        freedom = f"t with {drawn.freedom:.2g} degrees of freedom"
         yield f"The intervals rest on {drawn.units} clusters, for which they are widened ({freedom})."
     if (together := record.get("cells_together", 0)) > 1:
         names = ", ".join(fit.table.names[c] for c in fit.law.columns)

@@ -64,45 +64,75 @@ def fit_beta_binomial(df: pd.DataFrame, *, n: str = "n", c: str = "c") -> dict[s
 
 def fit_pass_rates(
     evals: pd.DataFrame, law: str | Law, *, x: Mapping[str, str] | str, y: Literal["pass@1", "error"] = "pass@1",
-    bootstrap: int = RESAMPLES, seed: int = 0, **options: Any,
-) -> LawFit:  # fmt: skip
-    """Fit a law to the runs of a study at their last evaluation, with intervals over seeds and problems. evals: from
-    `rlkit.read_evals`: one row a sample, with run, cell, step, task_id, correct and the law's columns. y: the share of
-    right samples, or one less it ("error"). bootstrap: resamples (`resample_runs`); 0 leaves the intervals to the
-    profile. options: those of `rlkit.fit`. A UserError where no sample was graded; otherwise as that."""
-    last = evals[evals["step"] == evals["run"].map(evals.groupby("run")["step"].max())]
-    graded = last[last["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
+    along: bool = False, group: str | None = None, bootstrap: int = RESAMPLES, seed: int = 0, **options: Any,
+) -> Any:  # fmt: skip
+    """Fit a law to the runs of a study at their last evaluation, with intervals over seeds and problems: a LawFit, or
+    a dict of one for each value of `group`. Problems and seeds are drawn for all groups at once, so that draws of the
+    same place can be compared, and seeds of a group differ as those of all groups do. A UserError where no sample was
+    graded, or where the runs of a cell were evaluated at different steps; otherwise as `rlkit.fit`.
+
+    Args:
+        evals: from `rlkit.read_evals`: one row a sample, with run, cell, step, task_id, correct and the law's columns.
+        y: the share of right samples, or one less it ("error").
+        along: fit every evaluation after the start, rather than the last one.
+        bootstrap: resamples (`resample_runs`); 0 leaves the intervals to the profile. options: those of `rlkit.fit`.
+    """
+    ends = evals["run"].map(evals.groupby("run")["step"].max())
+    chosen = evals[evals["step"] > 0] if along else evals[evals["step"] == ends].assign(last=ends)
+    graded = chosen[chosen["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
     if graded.empty:
         raise UserError("No sample of these runs was graded at its last evaluation: nothing can be fitted.")
-    wide = graded.pivot_table("correct", "run", "task_id")
+    if "cell" not in graded or graded["cell"].isna().all():
+        graded = graded.assign(cell=graded["run"])  # made by hand
+    keys = ["run", "step"]
+    wide = graded.pivot_table("correct", keys, "task_id")
     wide = wide if y == "pass@1" else 1 - wide
-    points = graded.groupby("run").first().drop(columns=["task_id", "correct"])
-    points = points.assign(**{y: wide.mean(axis=1)})
-    one: LawFit = fit(points.reset_index(), law, y=y, x=x, bootstrap=0, seed=seed, **options)
-    runs = points.index[one.table.rows]
-    cells = pd.factorize(points.loc[runs, "cell"])[0]
-    size = np.bincount(cells)
+    points = graded.drop(columns=["task_id", "correct"]).groupby(keys).first().loc[wide.index]
+    points = points.assign(**{y: wide.mean(axis=1)}).reset_index()
+    whole = fit(points, law, y=y, x=x, group=group, bootstrap=0, seed=seed, **options)
+    fits: dict[Any, LawFit] = whole if group else {None: whole}
+    used = points.loc[np.concatenate([one.table.rows for one in fits.values()])].sort_index()
+    runs = used.drop_duplicates("run").set_index("run")["cell"]
+    cells = pd.factorize(runs)[0]
+    place = used.groupby("run").cumcount() if along else used["step"] * 0
+    if (used.groupby(["cell", place])["step"].nunique() > 1).any() and along:
+        raise UserError("Runs of one cell were evaluated at different steps, so that seeds cannot be drawn.")
+    size, at = np.bincount(cells), (pd.factorize(used["run"])[0], place.to_numpy())
     notes = [f"The intervals are over {len(size)} cells' seeds and {wide.shape[1]} problems."]
-    if single := int((size == 1).sum()):
+    if (single := int((size == 1).sum())) and not (group and size.max() > 1):
         notes.append(f"{single} of {len(size)} cells have one seed: what differs there is left out.")
     if not bootstrap:
-        return replace(one, notes=tuple(notes[1:]))
-    rates, rng = wide.loc[runs].to_numpy()[:, None], generator("laws", "pass rates", seed)
-    values = np.clip(resample_runs(rates, cells, bootstrap, rng)[:, :, 0], 1e-6, 1 - 1e-6)
-    return with_draws(one, values, bootstrap, max(len(runs) - len(size), 1) + 1, notes)
+        done = {name: replace(one, notes=(*one.notes, *notes[1:])) for name, one in fits.items()}
+        return done if group else done[None]
+    rates = np.full((len(runs), int(place.max()) + 1, wide.shape[1]), np.nan)
+    rates[at] = wide.to_numpy()[used.index]
+    rng = generator("laws", "pass rates", seed)
+    drawn = resample_runs(rates, cells, bootstrap, rng, together=group is not None)
+    values = pd.DataFrame(np.clip(drawn[:, at[0], at[1]], 1e-6, 1 - 1e-6).T, used.index)
+    units = len(runs) - len(size) + 1 if size.max() > 1 else wide.shape[1]
+    done = {
+        name: with_draws(one, values.loc[one.table.rows].to_numpy().T, bootstrap, units, [*one.notes, *notes])
+        for name, one in fits.items()
+    }
+    return done if group else done[None]
 
 
-def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def resample_runs(
+    rates: np.ndarray, cells: np.ndarray, count: int, rng: np.random.Generator, together: bool = False
+) -> np.ndarray:
     """(count, runs, k) means over problems of resampled `rates` (runs, k, problems; NaN: not graded): problems are
-    drawn for all runs, then runs of each of `cells` (runs,), whose deviations sqrt(m/(m - 1)) inflates for m runs."""
+    drawn for all runs, then runs of each of `cells` (runs,), whose deviations sqrt(m/(m - 1)) inflates for m runs.
+    `together`: deviations are drawn from the runs of all cells, for cells of few."""
     of_cell, size, problems = np.eye(cells.max() + 1)[cells], np.bincount(cells), rates.shape[2]
     drawn = rng.multinomial(problems, np.full(problems, 1 / problems), count)
     total, seen = (np.tensordot(drawn, a, (1, 2)) for a in (np.nan_to_num(rates), 1.0 - np.isnan(rates)))
     values = total / np.maximum(seen, 1.0)
     mean = np.einsum("brk,rc->bck", values, of_cell / size)[:, cells]
-    picked = np.stack([rng.choice(np.flatnonzero(cells == c), count) for c in cells], axis=1)
     inflate = np.sqrt(size / np.maximum(size - 1, 1))[cells][:, None]
-    return mean + inflate * (np.take_along_axis(values, picked[:, :, None], axis=1) - mean)
+    off = inflate * (values - mean)
+    pools = [np.flatnonzero(size[cells] > 1 if together and size.max() > 1 else cells == c) for c in cells]
+    picked = np.stack([rng.choice(pool, count) for pool in pools], axis=1)
+    return mean + np.take_along_axis(off, picked[:, :, None], axis=1)
 
 
 def with_draws(one: LawFit, values: np.ndarray, asked: int, units: int, notes: Sequence[str]) -> LawFit:
@@ -111,5 +141,5 @@ def with_draws(one: LawFit, values: np.ndarray, asked: int, units: int, notes: S
     start, losses = np.repeat(one.z[None], len(values), axis=0), one.loss.path(one.spread, near=True)
     solved = minimise(one.problem, start, targets, one.table.weights, losses, 1e-12)
     usable = np.isfinite(solved.objective)
-    draws = Draws(one.law.from_z(solved.z[usable])[0], asked - int(usable.sum()), "cluster", units)
+    draws = Draws(one.law.from_z(solved.z[usable])[0], asked - int(usable.sum()), "cluster", units, units - 1)
     return replace(one, given=draws, notes=tuple(notes))
