@@ -211,13 +211,13 @@ def test_prediction_bands_are_wider_than_confidence_bands_and_hold_new_points():
 def test_plain_intervals_of_correlated_runs_miss_and_cluster_ones_do_not():
     truth = dict(zip(SIGMOID, CURVES["good"][:4], strict=True))
     plain, clustered = [], []
-    for seed in range(30):
+    for seed in range(60):
         df = curve("good", 9000 + seed, runs=8, rho=0.6, offset=0.004)
         plain.append(rlkit.fit(df, "sigmoid", y="rate", bootstrap=0).interval())
         options = {"cluster": "run", "bootstrap": 150, "seed": seed}
         clustered.append(rlkit.fit(df, "sigmoid", y="rate", loss="ls", **options).interval())
     assert coverage(plain, truth)["A"] < 0.85
-    assert coverage(clustered, truth)["A"] >= 0.9
+    assert coverage(clustered, truth)["A"] >= 0.88  # 0.94 in 100 copies
 
 
 @pytest.mark.slow(reason="200 simulated studies a design take minutes")

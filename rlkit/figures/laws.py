@@ -51,7 +51,7 @@ def curves(
     along, x = names.pop(column), fit.table.columns[column]
     if points is not None:
         x = np.concatenate([x, points[along].to_numpy(float)])
-    if along in paper.SHARES:
+    if along in paper_style.SHARES:
         grid = pd.DataFrame({along: np.linspace(max(x.min() - 0.05, 0), min(x.max() + 0.05, 1), count)})
     elif (fit.table.columns[column] > 0).all():
         grid = pd.DataFrame({along: np.geomspace(x[x > 0].min() / before, x.max() * reach, count)})
@@ -70,7 +70,7 @@ def curves(
 
 def _log_axes(ax: Axes, x: pd.Series, fit: LawFit) -> None:
     """Logarithmic axes where all of x is positive and no share, and where the law's residuals are logarithmic."""
-    if (x > 0).all() and x.name not in paper.SHARES:
+    if (x > 0).all() and x.name not in paper_style.SHARES:
         ax.set_xscale("log")
     if fit.problem.space == "log":
         ax.set_yscale("log")

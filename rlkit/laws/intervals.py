@@ -106,29 +106,28 @@ def absorbed(found: Optimum) -> np.ndarray:
     return basis[scale > 1e-9]
 
 
-def wild(found: Optimum, count: int, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+def wild(found: Optimum, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) noise in units of `Optimum.sizes()`: the residuals of each cluster times a random sign, as errors of a
-    fit without it (CR3: what the fit absorbs of a cluster is given back). And the degrees of freedom: clusters less the
-    directions absorbed between them."""
+    fit without it (CR3: what the fit absorbs of a cluster is given back)."""
     cluster, H = found.table.cluster, absorbed(found)
-    assert cluster is not None
-    e, between = found.residuals / found.sizes(), 0.0
-    groups = int(cluster.max()) + 1
+    e, groups = found.residuals / found.sizes(), _clusters(found.table)
     for i in range(groups):
         own = cluster == i
         values, vectors = np.linalg.eigh(np.eye(own.sum()) - H[:, own].T @ H[:, own])
         kept = np.where(values > 1e-6, values, np.inf)  # one that alone determines a parameter fits itself
         e[own] = vectors @ (vectors.T @ e[own] / kept)
-        between += float((H[:, own].sum(axis=1) ** 2).sum()) / own.sum()
-    noise = np.sqrt((groups - 1) / groups) * e * rng.choice([*-WEBB, *WEBB], size=(count, groups))[:, cluster]
-    return noise, max(groups - between, 1.0)
+    return np.sqrt((groups - 1) / groups) * e * rng.choice([*-WEBB, *WEBB], size=(count, groups))[:, cluster]
+
+
+def _clusters(rows: Table) -> int:
+    return 0 if rows.cluster is None else int(rows.cluster.max()) + 1
 
 
 def draw_weights(table: Table, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) weights of case and cluster resamples: `table.weights` times the draws of each row."""
     n = len(table)
     if table.cluster is not None:
-        units = int(table.cluster.max()) + 1
+        units = _clusters(table)
         counts = rng.multinomial(units, np.full(units, 1 / units), size=count)
         return counts[:, table.cluster] * table.weights
     chosen = rng.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
@@ -137,27 +136,17 @@ def draw_weights(table: Table, count: int, rng: np.random.Generator) -> np.ndarr
 
 def draw_values(found: Optimum, kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) values in residual space: what is predicted, with noise like the residuals. Single residuals are
-    divided by `Optimum.sizes()`, centred and inflated by sqrt(n/(n - p)). Each cluster has an offset, of the variance
-    that a one-way analysis of variance leaves between clusters (Chambers and Chandra 2013)."""
-    n, cluster = len(found.table), found.table.cluster
+    divided by `Optimum.sizes()`, centred and inflated by sqrt(n/(n - p))."""
+    n = len(found.table)
     if kind == "autoregressive":
         noise = Autoregression(found).draw(count, rng)
+    elif found.table.cluster is not None:
+        noise = wild(found, count, rng)
     else:
-        e, offsets = found.residuals / found.sizes(), 0.0
+        e = found.residuals / found.sizes()
         e = (e - e.mean()) * np.sqrt(n / max(found.freedom, 1))
-        if cluster is not None:
-            size = np.bincount(cluster)
-            mean = np.bincount(cluster, e) / size
-            e = (e - mean[cluster]) * np.sqrt(n / max(n - len(size), 1))
-            between = max(0.0, np.var(mean, ddof=1) - np.mean(e**2) * np.mean(1 / size))
-            scaled = (mean - mean.mean()) * np.sqrt(between / max(np.var(mean), 1e-300))
-            offsets = rng.choice(scaled, size=(count, len(size)))[:, cluster]
-        noise = offsets + e[rng.integers(n, size=(count, n))]
-    return to_range(found, found.predicted + noise * found.sizes())
-
-
-def to_range(found: Optimum, y: np.ndarray) -> np.ndarray:
-    """Values in residual space, of the binomial within 0 and 1."""
+        noise = e[rng.integers(n, size=(count, n))]
+    y = found.predicted + noise * found.sizes()
     return np.clip(y, 0.0, 1.0) if found.loss.name == "binomial" else y
 
 
@@ -172,8 +161,12 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
         kind, rho = "autoregressive", noise.rho
         freedom = units = max(2, round(float(np.interp(rho, noise.GRID, noise.freedom))))
     elif rows.cluster is not None:
-        units = int(rows.cluster.max()) + 1
-        kind, freedom = "cluster" if kind == "case" else "wild cluster", units - 1
+        units = _clusters(rows)
+        if kind == "case":
+            kind, freedom = "cluster", units - 1
+        else:  # less the directions that the fit absorbs between clusters
+            means = absorbed(found) @ (np.eye(units)[rows.cluster] * np.bincount(rows.cluster) ** -0.5)
+            kind, freedom = "wild cluster", max(units - float((means**2).sum()), 1.0)
     y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
     rng, pool = generator("laws", "bootstrap", seed), _pool(found, losses)
     if kind in ("case", "cluster"):
@@ -181,9 +174,6 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
         cells = rows.cells()
         if cells.max() <= 400:  # at least as many distinct points as parameters
             usable = ((weights > 0) @ np.eye(cells.max() + 1)[cells] > 0).sum(axis=1) >= len(found.law.free)
-    elif kind == "wild cluster":
-        errors, freedom = wild(found, count, rng)
-        y = to_range(found, found.predicted + errors * found.sizes())
     else:
         y = draw_values(found, kind, count, rng)
     others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
