@@ -261,3 +261,44 @@ def test_pass_rates_have_intervals_over_seeds_and_problems():
     assert any("5 of 5 cells have one seed" in text for text in alone.warnings)
     with pytest.raises(UserError, match="No sample of these runs was graded"):
         fit_pass_rates(samples(0).assign(correct=None), "logit_linear", x="N")
+
+
+def along_training(seed: int = 0) -> pd.DataFrame:
+    """Samples of 3 seeds of two recipes on 150 problems at 5 steps, with error 0.9·step^-alpha of 0.05 and 0.3."""
+    rng, rows = np.random.default_rng(seed), []
+    hard = rng.uniform(size=150)
+    for cell, alpha in (("slow", 0.05), ("fast", 0.3)):
+        for run, shift in enumerate(rng.normal(0, 0.02, 3)):
+            for step in (0, 10, 20, 40, 80, 160):
+                error = 0.9 * max(step, 1) ** -alpha + shift
+                right = hard + rng.normal(0, 0.1, 150) > error
+                rows += [
+                    {"run": f"{cell}-{run}", "cell": cell, "step": step, "task_id": t, "correct": bool(c)}
+                    for t, c in enumerate(right)
+                ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_pass_rates_along_training_have_a_law_for_each_group():
+    options = {"x": "step", "y": "error", "along": True, "bootstrap": 300}
+    fits = fit_pass_rates(along_training(), "power", group="cell", **options)
+    assert list(fits) == ["fast", "slow"] and {len(one.table) for one in fits.values()} == {15}
+    ends = {cell: one.interval()["alpha"] for cell, one in fits.items()}
+    assert ends["slow"][1] < ends["fast"][0] and ends["fast"][0] < 0.3 < ends["fast"][1]
+    assert all(one.resampled.freedom == 4 for one in fits.values())  # of the six runs of two cells
+    alone = fit_pass_rates(along_training().query("run == 'fast-0'"), "power", **options)
+    assert alone.resampled.freedom == 149 and any("have one seed" in text for text in alone.warnings)
+    late = along_training().query("run != 'slow-1' or step != 20")
+    with pytest.raises(UserError, match="different steps"):
+        fit_pass_rates(late, "power", group="cell", **options)
+
+
+@pytest.mark.parametrize(("best", "inside"), [(0.6, True), (1.5, False)])
+def test_the_best_share_has_an_interval_or_is_at_its_bound(best, inside):
+    rng, share = np.random.default_rng(0), np.repeat([0.1, 0.25, 0.5, 0.75, 0.9], 3)
+    error = 0.5 + 0.3 * (share - best) ** 2 + rng.normal(0, 0.01, 15)
+    fit = rlkit.fit(pd.DataFrame({"share": share, "error": error}), "best_share", x="share", y="error")
+    low, high = fit.interval()["s_best"]
+    assert (low < best < high < 0.9) == inside
+    assert inside != any("s_best at a bound" in text for text in fit.warnings)
+    assert not any("decades" in text for text in fit.warnings)

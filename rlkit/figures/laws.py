@@ -153,9 +153,10 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str)
 
 def _looks_of(band: pd.DataFrame, others: list[str]) -> list[dict[str, Any]]:
     """The looks of the combinations of columns: a size has its step of the ramp, what else there is marker and line."""
-    places, styles = list(band.groupby(others).groups), [look(i) for i in range(len(band))]
+    places = [key for key, _ in band.groupby(others)]
+    styles = [look(i) for i in range(len(places))]
     if others[0] != "parameters_non_embedding":
-        return styles[: len(places)]
+        return styles
     sizes = looks(band, others[0])
     if len(others) == 1:
         return list(sizes.values())
