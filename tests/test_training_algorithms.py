@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from rlkit.config import Optimizer, RunConfig
 from rlkit.config.algorithm import ESTIMATORS
 from rlkit.errors import UserError
 from rlkit.models.decoder import Decoder
-from rlkit.params import override, validate
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import algorithms
 from rlkit.training.batches import collate, mini_batches
@@ -30,13 +30,10 @@ MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-no
 LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
 
 
-def config(**dotted) -> RunConfig:
-    base = {
-        "data": {"train_batch_size": 4, "max_response_length": 12},
-        "rollout": {"n": 2},
-        "model": {"path": "ladder-30k"},
-    }
-    return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
+BASE = {
+    "data": {"train_batch_size": 4, "max_response_length": 12}, "rollout": {"n": 2}, "model": {"path": "ladder-30k"},
+}  # fmt: skip
+config = partial(tiny.configured, BASE)
 
 
 def learning(c: RunConfig, model=None, reference=None) -> Learning:
@@ -45,60 +42,48 @@ def learning(c: RunConfig, model=None, reference=None) -> Learning:
     return made
 
 
-def gradient(c: RunConfig, batch, reference=None) -> dict[str, torch.Tensor]:
-    """The accumulated gradient of one mini-batch, before the optimizer takes it."""
-    model, kept = tiny.model().double(), {}  # float64: a wrong denominator is no rounding error
-    u = learning(c, model, reference)
+def keep_gradients(u: Learning, model) -> dict[str, torch.Tensor]:
+    """Filled with the accumulated gradient of a mini-batch, instead of the optimizer's step."""
+    kept = {}
     u.actor.stepper.step = lambda: (
         kept.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
         or (torch.zeros(()), 0.0)
     )
-    learn(u, batch, step=1)
     return kept
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("loss", SPLITTABLE)
-def test_the_gradient_does_not_depend_on_the_micro_batch(loss, mode):
-    extra = {"actor__policy_loss__dro_beta": 0.1} if loss == "dro" else {}
-    one = gradient(
-        config(actor__loss_agg_mode=mode, actor__policy_loss__loss_mode=loss, **extra), tiny.batch(LENGTHS)
+def gradient(batch=None, reference=None, **changes) -> dict[str, torch.Tensor]:
+    """The accumulated gradient of one mini-batch, before the optimizer takes it."""
+    model = tiny.model().double()  # float64: a wrong denominator is no rounding error
+    u = learning(config(**changes), model, reference)
+    kept = keep_gradients(u, model)
+    learn(u, batch or tiny.batch(LENGTHS), step=1)
+    return kept
+
+
+@pytest.mark.parametrize(("loss", "mode", "terms"), [
+    *((loss, mode, {}) for loss, mode in itertools.product(SPLITTABLE, MODES)),
+    ("vanilla", "token-mean", {"use_kl_loss": True, "kl_loss_coef": 0.5, "entropy_coeff": 0.1}),
+])  # fmt: skip
+def test_the_gradient_does_not_depend_on_the_micro_batch(loss, mode, terms):
+    reference = Decoder(tiny.model(seed=7).double(), frozen=True) if terms else None
+    actor = {"loss_agg_mode": mode, "policy_loss": {"loss_mode": loss, "dro_beta": 0.1}, **terms}
+    one, *split = (
+        gradient(reference=reference, actor=actor | {"ppo_micro_batch_size": size}) for size in (0, 1, 3)
     )
     assert max(g.abs().max() for g in one.values()) > 1e-4
-    for size in (1, 3):
-        split = gradient(
-            config(
-                actor__loss_agg_mode=mode,
-                actor__policy_loss__loss_mode=loss,
-                actor__ppo_micro_batch_size=size,
-                **extra,
-            ),
-            tiny.batch(LENGTHS),
-        )
-        for name, g in one.items():
-            torch.testing.assert_close(
-                split[name], g, atol=1e-6, rtol=0, msg=f"{name} in micro-batches of {size}"
-            )
-
-
-def test_kl_and_entropy_terms_do_not_depend_on_the_micro_batch_either():
-    reference = Decoder(tiny.model(seed=7).double(), frozen=True)
-    shared = dict(actor__use_kl_loss=True, actor__kl_loss_coef=0.5, actor__entropy_coeff=0.1)
-    one = gradient(config(**shared), tiny.batch(LENGTHS), reference)
-    split = gradient(config(actor__ppo_micro_batch_size=3, **shared), tiny.batch(LENGTHS), reference)
-    for name, g in one.items():
-        torch.testing.assert_close(split[name], g, atol=1e-6, rtol=1e-5, msg=name)
+    for found in split:
+        torch.testing.assert_close(found, one, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("loss", sorted(UNSPLITTABLE))
 def test_a_loss_that_cannot_be_split_refuses(loss):
     with pytest.raises(UserError, match=f"ppo_micro_batch_size is 3, but {loss}"):
         check_algorithm(config(actor__policy_loss__loss_mode=loss, actor__ppo_micro_batch_size=3))
-    c = config(actor__policy_loss__loss_mode=loss, actor__micro_batch_tokens=8)  # too small for two sequences
-    check_algorithm(c)
-    whole = gradient(config(actor__policy_loss__loss_mode=loss), tiny.batch(LENGTHS))
-    for name, g in gradient(c, tiny.batch(LENGTHS)).items():  # and the token budget does not split it
-        torch.testing.assert_close(g, whole[name], atol=1e-6, rtol=0)
+    small = {"actor__policy_loss__loss_mode": loss, "actor__micro_batch_tokens": 8}  # for two sequences
+    check_algorithm(config(**small))
+    whole = gradient(actor__policy_loss__loss_mode=loss)
+    torch.testing.assert_close(gradient(**small), whole, atol=1e-6, rtol=0)  # and tokens do not split it
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -130,11 +115,9 @@ def test_a_fully_masked_sequence_changes_neither_loss_nor_gradient():
     more.mask[4:] = 0
     more.rewards[4:] = 0
     for mode in MODES:
-        c = config(actor__loss_agg_mode=mode, algorithm__adv_estimator="grpo")
-        a, b = gradient(c, plain), gradient(c, more)
+        a, b = (gradient(batch, actor__loss_agg_mode=mode) for batch in (plain, more))
         plain.old_logprobs = plain.advantages = more.advantages = None
-        for name in a:
-            torch.testing.assert_close(a[name], b[name], atol=1e-6, rtol=1e-5, msg=f"{mode} {name}")
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
 
 
 LOSSES = sorted(set(algorithms.core().POLICY_LOSS_REGISTRY) - set(NEEDS_OTHER_INPUTS))
@@ -144,16 +127,14 @@ LOSSES = sorted(set(algorithms.core().POLICY_LOSS_REGISTRY) - set(NEEDS_OTHER_IN
 def test_sequences_of_zero_advantage_are_skipped_without_changing_the_gradient(monkeypatch, loss):
     batch = tiny.batch(LENGTHS)
     batch.rewards[2:] = 0  # three of four groups have equal rewards
-    c = config(actor__policy_loss__loss_mode=loss, actor__policy_loss__dro_beta=0.1)
-    skipped = gradient(c, batch)
+    changes = {"actor__policy_loss": {"loss_mode": loss, "dro_beta": 0.1}}
+    skipped = gradient(batch, **changes)
     monkeypatch.setattr(algorithms, "ZERO_ADVANTAGE_IS_ZERO_GRADIENT", set())
-    computed = gradient(c, batch)
-    for name, g in computed.items():
-        torch.testing.assert_close(skipped[name], g, atol=1e-7, rtol=1e-6)
+    torch.testing.assert_close(skipped, gradient(batch, **changes), atol=1e-7, rtol=1e-6)
 
 
-def advantages(c, batch):
-    return algorithms.advantages(batch, c)
+def advantages(batch, **algorithm):
+    return algorithms.advantages(batch, config(algorithm=algorithm))
 
 
 @pytest.mark.parametrize("by_std", [True, False])
@@ -167,7 +148,7 @@ def test_grpo_is_verls_bit_by_bit_whatever_the_groups_look_like(group, by_std):
     batch.rewards[:, 2] = torch.rand(len(group), generator=generator).round(decimals=1)
     verls = algorithms.core().compute_grpo_outcome_advantage
     expected, _ = verls(batch.rewards.clone(), batch.mask, batch.group, norm_adv_by_std_in_grpo=by_std)
-    found, returns = advantages(config(algorithm__norm_adv_by_std_in_grpo=by_std), batch)
+    found, returns = advantages(batch, norm_adv_by_std_in_grpo=by_std)
     assert torch.equal(found, expected * batch.mask) and torch.equal(returns, found)
 
 
@@ -175,15 +156,13 @@ def test_grpo_is_verls_bit_by_bit_whatever_the_groups_look_like(group, by_std):
 def test_dr_grpo_only_centres(name):
     batch = tiny.batch([1, 1])
     batch.rewards[:, 0] = torch.tensor([0.0, 1.0])
-    c = config(algorithm__norm_adv_by_std_in_grpo=False, algorithm__adv_estimator=name)
-    a, _ = advantages(c, batch)
+    a, _ = advantages(batch, norm_adv_by_std_in_grpo=False, adv_estimator=name)
     assert a[:, 0].tolist() == pytest.approx([-0.5, 0.5])
 
 
 @pytest.mark.parametrize("gamma, lam", [(1.0, 1.0), (0.9, 0.8), (0.5, 1.0)])
 def test_gae_skips_observations(gamma, lam):
     """[a a o o a] must give the action tokens what [a a a] gives."""
-    c = config(algorithm__adv_estimator="gae", algorithm__gamma=gamma, algorithm__lam=lam)
     long, short = tiny.batch([5, 5]), tiny.batch([3, 3])
     act = torch.tensor([0, 1, 4])
     values, rewards = torch.rand(2, 3), torch.tensor([[0.0, 0.5, 1.0], [0.2, 0.0, 0.0]])
@@ -191,38 +170,36 @@ def test_gae_skips_observations(gamma, lam):
     long.values, long.rewards = torch.full((2, 5), 100.0), torch.zeros(2, 5)
     long.values[:, act], long.rewards[:, act] = values, rewards
     short.values, short.rewards, short.mask = values, rewards, torch.ones(2, 3)
-    (a, r), (b, s) = advantages(c, long), advantages(c, short)
+    (a, r), (b, s) = (advantages(x, adv_estimator="gae", gamma=gamma, lam=lam) for x in (long, short))
     torch.testing.assert_close(a[:, act], b)
     torch.testing.assert_close(r[:, act], s)
     assert (a[:, 2:4] == 0).all() and (r[:, 2:4] == 0).all()
 
 
 def test_garbage_values_behind_the_mask_change_no_advantage():
-    c = config(algorithm__adv_estimator="gae", algorithm__gamma=0.9, algorithm__lam=0.7)
+    gae: dict = dict(adv_estimator="gae", gamma=0.9, lam=0.7)
     batch = tiny.batch([4, 2])
     batch.values = torch.rand(2, 4)
-    clean = advantages(c, batch)[0]
+    clean = advantages(batch, **gae)[0]
     batch.values[1, 2:] = 100.0
-    assert torch.equal(advantages(c, batch)[0], clean)
+    assert torch.equal(advantages(batch, **gae)[0], clean)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.5])
 def test_reinforce_plus_plus_carries_returns_across_observations(gamma):
-    c = config(algorithm__adv_estimator="reinforce_plus_plus", algorithm__gamma=gamma)
     batch = tiny.batch([6, 6])
     batch.mask = torch.tensor([[1.0, 1, 0, 0, 1, 1]] * 2)
     batch.rewards = torch.zeros(2, 6)
     batch.rewards[:, 5] = 1.0
-    _, returns = advantages(c, batch)
+    _, returns = advantages(batch, adv_estimator="reinforce_plus_plus", gamma=gamma)
     assert returns[0].tolist() == pytest.approx([gamma**3, gamma**2, 0, 0, gamma, 1])
 
 
 def test_remax_subtracts_the_greedy_reward():
     batch = tiny.batch([2, 2], group_size=2)
     batch.rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
-    c = config(algorithm__adv_estimator="remax")
     batch.baselines = torch.tensor([0.25, 0.25])
-    a, _ = advantages(c, batch)
+    a, _ = advantages(batch, adv_estimator="remax")
     assert a[:, 0].tolist() == pytest.approx([0.75, -0.25])
 
 
@@ -236,7 +213,7 @@ def test_advantages_are_zero_exactly_where_nothing_was_sampled(name):
     batch.values = torch.rand(4, 4)
     batch.old_logprobs = batch.sampler_logprobs
     batch.baselines, batch.sum_pi_squared = torch.rand(4), torch.rand(4, 4)
-    a, r = advantages(config(algorithm__adv_estimator=name), batch)
+    a, r = advantages(batch, adv_estimator=name)
     assert (a[batch.mask == 0] == 0).all() and (r[batch.mask == 0] == 0).all()
     assert torch.isfinite(a).all() and a.abs().max() > 0
 
@@ -247,31 +224,17 @@ def test_the_names_that_are_known_without_verl_are_those_that_it_registers():
     assert registered[0].issuperset(ESTIMATORS) and registered[1].issuperset(KNOWN_LOSSES)
 
 
-def test_unknown_algorithms_are_named_with_the_nearest():
-    with pytest.raises(UserError, match="adv_estimator is 'grop'. Did you mean 'grpo'"):
-        check_algorithm(config(algorithm__adv_estimator="grop"))
-    with pytest.raises(UserError, match="loss_mode is 'vanila'. Did you mean 'vanilla'"):
-        check_algorithm(config(actor__policy_loss__loss_mode="vanila"))
-    with pytest.raises(UserError, match="set actor.policy_loss.dro_beta"):
-        check_algorithm(config(actor__policy_loss__loss_mode="dro"))
+@pytest.mark.parametrize(("key", "name", "message"), [
+    ("algorithm__adv_estimator", "grop", "adv_estimator is 'grop'. Did you mean 'grpo'"),
+    ("actor__policy_loss__loss_mode", "vanila", "loss_mode is 'vanila'. Did you mean 'vanilla'"),
+    ("actor__policy_loss__loss_mode", "dro", "set actor.policy_loss.dro_beta"),
+])  # fmt: skip
+def test_unknown_algorithms_are_named_with_the_nearest(key, name, message):
+    with pytest.raises(UserError, match=message):
+        check_algorithm(config(**{key: name}))
 
 
 # --- KL estimators against enumeration on a five-token policy ---------------------------------------------
-
-
-def kl_setup():
-    torch.manual_seed(3)
-    theta, reference = (
-        torch.randn(5, dtype=torch.float64, requires_grad=True),
-        torch.randn(5, dtype=torch.float64),
-    )
-    return theta, reference.log_softmax(-1)
-
-
-def exact_kl_gradient(theta, reference):
-    logp = theta.log_softmax(-1)
-    (gradient,) = torch.autograd.grad((logp.exp() * (logp - reference)).sum(), theta)
-    return gradient
 
 
 @pytest.mark.parametrize(
@@ -279,11 +242,12 @@ def exact_kl_gradient(theta, reference):
 )
 def test_the_gradient_of_each_kl_estimator_in_expectation(kind, right):
     """On-policy, k2 and the straight-through forms have the KL's gradient; k1 has none; k3 the forward KL's."""
-    theta, reference = kl_setup()
-    logp = theta.log_softmax(-1)
+    draw = torch.Generator().manual_seed(3)
+    theta, reference = torch.randn(2, 5, dtype=torch.float64, generator=draw).unbind()
+    reference, logp = reference.log_softmax(-1), theta.requires_grad_().log_softmax(-1)
     estimates = algorithms.kl(kind, logp, reference)
-    (mean,) = torch.autograd.grad((logp.exp().detach() * estimates).sum(), theta)
-    exact = exact_kl_gradient(theta, reference)
+    (mean,) = torch.autograd.grad((logp.exp().detach() * estimates).sum(), theta, retain_graph=True)
+    (exact,) = torch.autograd.grad((logp.exp() * (logp - reference)).sum(), theta)
     if right:
         torch.testing.assert_close(mean, exact)
     elif kind == "k1":
@@ -293,9 +257,8 @@ def test_the_gradient_of_each_kl_estimator_in_expectation(kind, right):
 
 
 def test_a_step_with_the_kl_loss_and_no_reward_lowers_the_kl():
-    c = config(
-        actor__use_kl_loss=True, actor__kl_loss_coef=1.0, actor__kl_loss_type="k3+", actor__optim__lr=1e-3
-    )
+    kl = {"use_kl_loss": True, "kl_loss_coef": 1.0, "kl_loss_type": "k3+"}
+    c = config(actor=kl, actor__optim__lr=1e-3)
     model, reference = tiny.model(), Decoder(tiny.model(seed=1), frozen=True)
     u = learning(c, model, reference)
     batch = tiny.batch(LENGTHS)
@@ -334,37 +297,20 @@ def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_rew
     batch.group = np.zeros(25, int)
     model = tiny.model(vocab_size=5)
     u = learning(c, model)
-    kept: dict[str, torch.Tensor] = {}
-
-    def keep() -> tuple[torch.Tensor, float]:
-        kept.update({n: p.grad.clone() for n, p in model.named_parameters()})
-        return torch.zeros(()), 0.0
-
-    u.actor.stepper.step = keep
+    kept = keep_gradients(u, model)
     batch.baselines = torch.zeros(25)
     learn(u, batch, step=1)
-    for (name, g), e in zip(kept.items(), exact, strict=True):
-        torch.testing.assert_close(g, -e, atol=1e-6, rtol=1e-4, msg=name)
+    torch.testing.assert_close(list(kept.values()), [-e for e in exact], atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
 def test_the_ratio_is_one_on_policy(temperature):
     """Temperature missing on one side, a shifted window or a re-encoded text would all show here."""
-
-    model, prompts = tiny.model(), tiny.prompts(4)
-    groups = TorchSampler(model, stop_ids=(3,)).sample(
-        prompts, 2, seed=0, max_tokens=8, temperature=temperature
-    )
+    model, prompts, task = tiny.model(), tiny.prompts(4), Task.ask("x", "q", "a")
+    sampler = TorchSampler(model, stop_ids=(3,))
+    groups = sampler.sample(prompts, 2, seed=0, max_tokens=8, temperature=temperature)
     rollouts = [
-        Rollout(
-            Task.ask("x", "q", "a"),
-            p,
-            s.ids,
-            np.ones(len(s.ids), int),
-            s.logprobs,
-            "stop",
-            reward=Reward.of(i == 0),
-        )
+        Rollout(task, p, s.ids, np.ones(len(s.ids), int), s.logprobs, "stop", reward=Reward.of(i == 0))
         for p, group in zip(prompts, groups, strict=True)
         for i, s in enumerate(group)
     ]
@@ -393,17 +339,13 @@ def test_truncated_importance_weights_are_capped_ratios():
 
 @pytest.mark.parametrize("loss", ["vanilla", "cispo", "gpg"])
 def test_the_mean_over_prompts_gives_each_prompt_the_same_weight(loss):
-    batch = tiny.batch(LENGTHS)
     parts = []
     for i in range(4):
         alone = tiny.batch(LENGTHS)
         alone.mask = alone.mask * (alone.prompt_index == i)[:, None]
-        parts.append(gradient(config(actor__policy_loss__loss_mode=loss), alone))
-    c = config(
-        actor__policy_loss__loss_mode=loss, actor__loss_agg_mode="prompt-mean-token-mean",
-        actor__ppo_micro_batch_size=3,
-    )  # fmt: skip
-    for name, g in gradient(c, batch).items():
+        parts.append(gradient(alone, actor__policy_loss__loss_mode=loss))
+    actor = {"policy_loss": {"loss_mode": loss}, "loss_agg_mode": "prompt-mean-token-mean"}
+    for name, g in gradient(actor=actor | {"ppo_micro_batch_size": 3}).items():
         torch.testing.assert_close(g, sum(part[name] for part in parts) / 4, atol=1e-7, rtol=1e-6)
 
 
@@ -411,7 +353,7 @@ def test_advantages_are_divided_by_the_deviation_of_the_batch():
     batch = tiny.batch([2, 1, 3, 2])
     batch.rewards[:] = 0
     batch.rewards[:, 0] = torch.tensor([0.0, 1.0, 0.0, 10.0])
-    a, _ = advantages(config(algorithm__norm_adv_by_std_in_batch=True), batch)
+    a, _ = advantages(batch, norm_adv_by_std_in_batch=True)
     centred = torch.tensor([-0.5, 0.5, -5.0, 5.0])
     assert a[:, 0].tolist() == pytest.approx((centred / centred.std()).tolist(), abs=1e-5)
 

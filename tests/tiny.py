@@ -1,5 +1,6 @@
 """Small models and batches that several test files build on."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,13 @@ RUN = {
 }  # fmt: skip
 
 
-def config(**dotted: Any) -> RunConfig:
-    """A run of six steps of the smallest model, with other values of some keys (`actor__optim__lr=1e-3`)."""
-    return validate(RunConfig, override(RUN, {k.replace("__", "."): v for k, v in dotted.items()}))
+def configured(base: dict[str, Any], **dotted: Any) -> RunConfig:
+    """The run of `base`, with other values of some keys (`actor__optim__lr=1e-3`)."""
+    return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
+
+
+config = partial(configured, RUN)
+"""A run of six steps of the smallest model, with other values of some keys."""
 
 
 def metrics_of(run: Run) -> list[dict[str, Any]]:
