@@ -57,15 +57,12 @@ def test_only_action_tokens_weigh_and_their_mean_weight_is_one():
     assert text.split("<|im_end|>")[:-1] == [t.text for t in episodes[0].transitions]
 
 
-@pytest.mark.parametrize(
-    ("episodes", "words"),
-    [
-        ([], "no trajectories"),
-        ([episode()], "no trajectories"),
-        ([episode(0.0), episode(0.0, 0.0)], "the return 0"),
-        ([episode(1.0, -1.0), episode(0.0)], "none is better"),
-    ],
-)
+@pytest.mark.parametrize(("episodes", "words"), [
+    ([], "no trajectories"),
+    ([episode()], "no trajectories"),
+    ([episode(0.0), episode(0.0, 0.0)], "the return 0"),
+    ([episode(1.0, -1.0), episode(0.0)], "none is better"),
+])  # fmt: skip
 def test_nothing_to_learn_from_is_refused(episodes, words):
     with pytest.raises(UserError, match=words):
         AgenticTrainer("ladder-30k", ENV).prepare_training_data(episodes)

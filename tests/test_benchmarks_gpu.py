@@ -13,8 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent / "benchmarks"))
 import gpu  # pyright: ignore[reportMissingImports]
 import gpu_systems  # pyright: ignore[reportMissingImports]
 
+KINDS = ("step-3m", "step-smollm2", "step-7b", "decode-3m", "decode-1.5b", "gap-smollm2")
+OTHER_SIZES = pytest.mark.slow(reason="the code of the other cases, at another size or precision")
 HERE = [
-    (name, system)
+    pytest.param(name, system, marks=() if name in KINDS and system != "rlkit-torch" else OTHER_SIZES)
     for name, case in gpu.CASES.items()
     for system in case["systems"]
     if system in ("rlkit", "rlkit-torch", "torch")

@@ -65,21 +65,18 @@ def test_every_domain_keeps_the_contract(kind):
     check_environment(environments.parse(kind), episodes=4)
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("no json", "not JSON serializable"),
-        ("observation", "the first observation is 7, no string"),
-        ("raises", "KeyError"),
-        ("nan", "reward nan"),
-        ("text", "a reward is a finite number"),
-        ("random", "different results"),
-        ("endless", "no episode ended within max_steps = 20"),
-        ("flag", "done = 'no'"),
-        ("info", "the info None"),
-        ("nothing valid", r"get_valid_actions\(\) of 'count' returned \[\]"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "words"), [
+    ("no json", "not JSON serializable"),
+    ("observation", "the first observation is 7, no string"),
+    ("raises", "KeyError"),
+    ("nan", "reward nan"),
+    ("text", "a reward is a finite number"),
+    ("random", "different results"),
+    ("endless", "no episode ended within max_steps = 20"),
+    ("flag", "done = 'no'"),
+    ("info", "the info None"),
+    ("nothing valid", r"get_valid_actions\(\) of 'count' returned \[\]"),
+])  # fmt: skip
 def test_the_checker_names_the_broken_promise(fault, words):
     with pytest.raises(UserError, match=words):
         check_environment(Count(fault=fault), episodes=3)
@@ -113,9 +110,8 @@ def test_an_invalid_action_costs_and_changes_nothing():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_splits_share_no_problem_for_any_seeds(seed):
-    env = environments.parse(
-        {"kind": "mathematics", "families": ["linear"], "largest_solution": 2, "largest_number": 4}
-    )
+    few = {"families": ["linear"], "largest_solution": 2, "largest_number": 4}
+    env = environments.parse({"kind": "mathematics", **few})
     train = {str(p) for p in env.problems("train", 300, seed)}
     test = {str(p) for other in range(3) for p in env.problems("test", 100, other)}
     assert train and test and not train & test
@@ -137,25 +133,25 @@ CASE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "problem", "words"),
-    [
-        ("mathematics", "2x = 6; 3x = 9", "no equation"),
-        ("mathematics", "(0)y + x = 3", "one unknown"),
-        ("mathematics", {"equations": [], "solution": {}}, "no 'mathematics' problem"),
-        ("mathematics", {"equations": ["x + y = 5"], "solution": {"x": 3}}, "one unknown"),
-        ("mathematics", {"equations": ["x = 3"], "solution": {"y": 3}}, "y = 3 does not solve x = 3"),
-        ("mathematics", {"equations": ["x = 3"], "solution": {"x": 3, "y": 2}}, "no 'mathematics' problem"),
-        ("mathematics", "x = " + "9" * 5000, "longer than 300"),
-        ("mathematics", "x = 1e999", "no linear expression"),
-        ("business", CASE | {"staff": float("inf")}, "staff is inf"),
-        ("business", CASE | {"budget": float("nan")}, "finite"),
-        ("business", CASE | {"options": {n: CASE["options"]["shop"] for n in "aA"}}, "differ in case only"),
-        ("business", CASE | {"chances": [0.5, 0.5]}, "chances"),
-        ("business", CASE | {"chances": [float("nan")] * 3}, "chances"),
-        ("creative_writing", {"topic": "x", "elements": "x", "words": [5], "paragraphs": 1}, "ValueError"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "problem", "words"), [
+    ("mathematics", "2x = 6; 3x = 9", "no equation"),
+    ("mathematics", "(0)y + x = 3", "one unknown"),
+    ("mathematics", {"equations": [], "solution": {}}, "no 'mathematics' problem"),
+    ("mathematics", {"equations": ["x + y = 5"], "solution": {"x": 3}}, "one unknown"),
+    ("mathematics", {"equations": ["x = 3"], "solution": {"y": 3}}, "y = 3 does not solve x = 3"),
+    ("mathematics", {"equations": ["x = 3"], "solution": {"x": 3, "y": 2}}, "no 'mathematics' problem"),
+    ("mathematics", "x = " + "9" * 5000, "longer than 300"),
+    ("mathematics", "x = 1e999", "no linear expression"),
+    ("business", CASE | {"staff": float("inf")}, "staff is inf"),
+    ("business", CASE | {"budget": float("nan")}, "finite"),
+    ("business", CASE | {"options": {n: CASE["options"]["shop"] for n in "aA"}}, "differ in case only"),
+    ("business", CASE | {"chances": [0.5, 0.5]}, "chances"),
+    ("business", CASE | {"chances": [0.5, 0.6, 0.3]}, "chances"),
+    ("business", CASE | {"budget": 1}, "no 'business' problem"),
+    ("business", CASE | {"options": {}}, "no 'business' problem"),
+    ("business", CASE | {"chances": [float("nan")] * 3}, "chances"),
+    ("creative_writing", {"topic": "x", "elements": "x", "words": [5], "paragraphs": 1}, "ValueError"),
+])  # fmt: skip
 def test_a_problem_that_cannot_be_played_is_refused_before_it_begins(kind, problem, words):
     with pytest.raises(UserError, match=words):
         environments.parse(kind).reset(problem)
@@ -239,16 +235,13 @@ def test_problems_of_no_split_or_a_negative_number_are_refused(arguments):
         Count().problems(*arguments)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "subtract_terms 7", "Subtract_terms 7", "Action: subtract_terms 7", "1. subtract_terms 7", "subtract_terms $7$",
-        "**subtract_terms** 7", "**subtract_terms 7**", "`subtract_terms 7`", "`subtract_terms` `7`",
-        "```\nsubtract_terms 7\n```", "**Action:** `subtract_terms 7`\n**Result:** 3x = 9", "- **subtract_terms**: 7",
-        "subtract_terms 7\nThat gives 3x = 9", "subtract_terms 7. That gives 3x = 9.",
-        "We could distribute, but first:\nsubtract_terms 7", 'subtract_terms {"value": "7"} gives 3x = 9',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "subtract_terms 7", "Subtract_terms 7", "Action: subtract_terms 7", "1. subtract_terms 7", "subtract_terms $7$",
+    "**subtract_terms** 7", "**subtract_terms 7**", "`subtract_terms 7`", "`subtract_terms` `7`",
+    "```\nsubtract_terms 7\n```", "**Action:** `subtract_terms 7`\n**Result:** 3x = 9", "- **subtract_terms**: 7",
+    "subtract_terms 7\nThat gives 3x = 9", "subtract_terms 7. That gives 3x = 9.",
+    "We could distribute, but first:\nsubtract_terms 7", 'subtract_terms {"value": "7"} gives 3x = 9',
+])  # fmt: skip
 def test_the_markup_and_prose_of_instruct_models_is_no_part_of_an_action(text):
     assert environments.parse("mathematics").parse_action(text) == ("subtract_terms", {"value": "7"})
 
@@ -256,47 +249,38 @@ def test_the_markup_and_prose_of_instruct_models_is_no_part_of_an_action(text):
 NINES = '{"value": 9' + "9" * 5000 + "}"
 
 
-@pytest.mark.parametrize(
-    ("text", "action", "params"),
-    [
-        ("I should do\nsubtract_terms(2x + 1)", "subtract_terms", {"value": "2x + 1"}),
-        ("distribute", "distribute", {}),
-        ("subtract_terms (x + 1)*(2)", "subtract_terms", {"value": "(x + 1)*(2)"}),
-        (f"add_terms {NINES}", "add_terms", {"value": NINES}),
-        ("add_terms " + '{"a":' * 5000, "add_terms", {"value": '{"a":' * 5000}),
-        ("xsubtract_terms 7", "xsubtract_terms", {}),
-        ("", "", {}),
-    ],
-)
+@pytest.mark.parametrize(("text", "action", "params"), [
+    ("I should do\nsubtract_terms(2x + 1)", "subtract_terms", {"value": "2x + 1"}),
+    ("distribute", "distribute", {}),
+    ("subtract_terms (x + 1)*(2)", "subtract_terms", {"value": "(x + 1)*(2)"}),
+    (f"add_terms {NINES}", "add_terms", {"value": NINES}),
+    ("add_terms " + '{"a":' * 5000, "add_terms", {"value": '{"a":' * 5000}),
+    ("xsubtract_terms 7", "xsubtract_terms", {}),
+    ("", "", {}),
+])  # fmt: skip
 def test_actions_are_parsed_from_text(text, action, params):
     assert environments.parse("mathematics").parse_action(text) == (action, params)
 
 
-@pytest.mark.parametrize(
-    ("text", "observation"),
-    [
-        ("subtract_terms 7 from both sides", "3x = 9"),
-        ("subtract_terms(7) to isolate 3x", "3x = 9"),
-        ("identify_operation subtract_terms because 7 is in the way", "Yes. 3x + 7 = 16"),
-        ("state_answer x = 3, which solves it", "Right."),
-        ("**state_answer** the answer is 3.", "Right."),
-    ],
-)
+@pytest.mark.parametrize(("text", "observation"), [
+    ("subtract_terms 7 from both sides", "3x = 9"),
+    ("subtract_terms(7) to isolate 3x", "3x = 9"),
+    ("identify_operation subtract_terms because 7 is in the way", "Yes. 3x + 7 = 16"),
+    ("state_answer x = 3, which solves it", "Right."),
+    ("**state_answer** the answer is 3.", "Right."),
+])  # fmt: skip
 def test_words_around_algebra_are_no_part_of_it(text, observation):
     env = environments.parse("mathematics")
     env.reset("3x + 7 = 16")
     assert env.step(*env.parse_action(text)).observation == observation
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "write_function\ndef solve(xs):\n    return 1\n",
-        "**write_function**\n```python\ndef solve(xs):\n    return 1\n```\nThis returns 1.",
-        "```\nwrite_function\ndef solve(xs):\n    return 1\n```",
-        "I will write_function now.\n\nwrite_function ```python\ndef solve(xs):\n    return 1\n```",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "write_function\ndef solve(xs):\n    return 1\n",
+    "**write_function**\n```python\ndef solve(xs):\n    return 1\n```\nThis returns 1.",
+    "```\nwrite_function\ndef solve(xs):\n    return 1\n```",
+    "I will write_function now.\n\nwrite_function ```python\ndef solve(xs):\n    return 1\n```",
+])  # fmt: skip
 def test_programs_keep_their_lines_whatever_is_around_them(text):
     env = environments.parse("code_generation")
     env.reset({"description": "d", "reference": "", "visible": [[1, 1]], "hidden": [[1, 1]]})
@@ -315,14 +299,12 @@ def test_gymnasium_accepts_our_environments():
 
 
 def test_a_gymnasium_environment_acts_here():
-    env = environments.parse(
-        {
-            "kind": "gymnasium",
-            "id": "FrozenLake-v1",
-            "names": ["left", "down", "right", "up"],
-            "options": {"is_slippery": False},
-        }
-    )
+    lake = {
+        "id": "FrozenLake-v1",
+        "names": ["left", "down", "right", "up"],
+        "options": {"is_slippery": False},
+    }
+    env = environments.parse({"kind": "gymnasium", **lake})
     check_environment(env, episodes=3)
     observation = env.reset({"seed": 0})
     assert observation.startswith("[S]FFF")  # the agent's place is marked without terminal colours
@@ -331,16 +313,13 @@ def test_a_gymnasium_environment_acts_here():
     assert results[-1].reward == 1.0 and results[-1].done and results[-1].info["success"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "moves", "success"),
-    [
-        # The pole falls, at a reward of 1.
-        ({"id": "CartPole-v1", "max_steps": 500}, ["action_0"] * 20, False),
-        ({"id": "CartPole-v1", "success_return": 5}, ["action_0"] * 20, True),
-        ({"id": "CliffWalking-v1"}, ["up", *["right"] * 11, "down"], True),  # each step costs 1
-        ({"id": "CliffWalking-v1", "success_return": -12}, ["up", *["right"] * 11, "down"], False),
-    ],
-)
+@pytest.mark.parametrize(("spec", "moves", "success"), [
+    # The pole falls, at a reward of 1.
+    ({"id": "CartPole-v1", "max_steps": 500}, ["action_0"] * 20, False),
+    ({"id": "CartPole-v1", "success_return": 5}, ["action_0"] * 20, True),
+    ({"id": "CliffWalking-v1"}, ["up", *["right"] * 11, "down"], True),  # each step costs 1
+    ({"id": "CliffWalking-v1", "success_return": -12}, ["up", *["right"] * 11, "down"], False),
+])  # fmt: skip
 def test_success_in_gymnasium_is_its_threshold_or_reaching_the_end(spec, moves, success):
     if spec["id"] == "CliffWalking-v1":
         spec = spec | {"names": ["up", "right", "down", "left"]}
@@ -382,16 +361,13 @@ def test_a_dial_that_starts_below_zero_and_has_a_time_limit_of_its_own():
     assert last.done and last.info["success"] and not last.info["truncated"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ({"id": "Nowhere-v0"}, "Nowhere-v0"),
-        ({"id": "FrozenLake-v1", "options": {"colour": "blue"}}, "colour"),
-        ({"id": "FrozenLake-v1", "names": ["left"]}, "names has 1 entries"),
-        ({"id": "FrozenLake-v1", "names": ["a", "a", "b", "c"]}, "names has 3 entries"),
-        ({"id": "Pendulum-v1"}, "only Discrete"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "words"), [
+    ({"id": "Nowhere-v0"}, "Nowhere-v0"),
+    ({"id": "FrozenLake-v1", "options": {"colour": "blue"}}, "colour"),
+    ({"id": "FrozenLake-v1", "names": ["left"]}, "names has 1 entries"),
+    ({"id": "FrozenLake-v1", "names": ["a", "a", "b", "c"]}, "names has 3 entries"),
+    ({"id": "Pendulum-v1"}, "only Discrete"),
+])  # fmt: skip
 def test_a_gymnasium_environment_that_cannot_act_here_is_refused(spec, words):
     with pytest.raises((UserError, ValueError), match=words):
         environments.parse({"kind": "gymnasium", **spec})

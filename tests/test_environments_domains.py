@@ -14,7 +14,6 @@ from rlkit.environments import creative_writing as quality
 from rlkit.environments import environments
 from rlkit.environments.business import cvar
 from rlkit.environments.code_generation import FAMILIES, failures
-from rlkit.errors import UserError
 from rlkit.params import settings
 
 CASE = {
@@ -56,26 +55,17 @@ def test_a_decision_earns_its_share_of_what_was_possible():
 
 def test_information_costs_and_says_what_is_true():
     env = environments.parse("business")
-    before, market, risks, options = play(
-        env,
-        CASE,
+    looks = (
         ("evaluate_risks", "A"),
         ("analyze_situation", ""),
         ("evaluate_risks", "a"),
         ("identify_options", ""),
     )
+    before, market, risks, options = play(env, CASE, *looks)
     assert [r.reward for r in (before, market, risks, options)] == [-0.3, -0.1, -0.3, -0.1]
     assert "from -40 to 60" in before.observation and "EV" not in before.observation
     assert risks.observation == "A: EV 5.0, CVaR -40.0, ROI 12%."
     assert not env.step("make_decision", {"value": "Z"}).info["valid"]
-
-
-@pytest.mark.parametrize(
-    "change", [{"chances": [0.5, 0.6, 0.3]}, {"budget": 1}, {"options": {}}, {"chances": [float("nan")] * 3}]
-)
-def test_impossible_cases_are_refused(change):
-    with pytest.raises(UserError):
-        environments.parse("business").reset({**CASE, **change})
 
 
 BRIEF = {"topic": "a key", "elements": ["key", "river"], "words": [10, 20], "paragraphs": 1}
@@ -110,11 +100,8 @@ def test_every_part_of_a_texts_quality_is_visible_and_right():
 def test_measures_of_text_by_hand():
     assert quality.distinct("a b a b a b", 2) == pytest.approx(2 / 5)
     assert quality.flesch("The cat sat. The dog ran.") == pytest.approx(206.835 - 1.015 * 3 - 84.6)
-    assert (
-        quality.grammar("She go to school every days.")
-        < 1
-        == quality.grammar("She goes to school every day.")
-    )
+    assert quality.grammar("She goes to school every day.") == 1
+    assert quality.grammar("She go to school every days.") < 1
     assert quality.sentences("One. Two! ... Three?") == ["One.", "Two!", "Three?"]
     assert quality.mentions("Old keys and rivers", "key") and not quality.mentions("monkey", "key")
 
@@ -132,9 +119,8 @@ GOOD = "def solve(xs):\n    return sum(xs)"
 
 def test_a_right_program_earns_visible_and_hidden_tests():
     env = environments.parse("code_generation")
-    look, write, test = play(
-        env, PROBLEM, ("analyze_requirements", ""), ("write_function", GOOD), ("test_code", "")
-    )
+    moves = ("analyze_requirements", ""), ("write_function", GOOD), ("test_code", "")
+    look, write, test = play(env, PROBLEM, *moves)
     assert (look.reward, look.observation) == (-0.1, "solve([1, 2]) returns 3.")
     assert write.reward == 0.0
     assert test.reward == pytest.approx(3 + 4) and test.done and test.info["success"]
@@ -157,17 +143,14 @@ def test_debugging_after_a_failed_test():
     assert env.step("test_code").info["success"]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import sys\nprint('[[\"3\", 1, null]]')\nsys.exit(0)\ndef solve(xs): ...",
-        "def solve(xs):\n    import os\n    os.write(1, b'[[\"3\", 1, null]]')\n    os._exit(0)",
-        "def solve(xs):\n    return open('/etc/passwd').read()",
-        "def solve(xs):\n    return solve(xs)",
-        "def solve(xs):\n    return 3 == 3",
-        "def solve(xs):\n    return float(sum(xs))",
-    ],
-)
+@pytest.mark.parametrize("source", [
+    "import sys\nprint('[[\"3\", 1, null]]')\nsys.exit(0)\ndef solve(xs): ...",
+    "def solve(xs):\n    import os\n    os.write(1, b'[[\"3\", 1, null]]')\n    os._exit(0)",
+    "def solve(xs):\n    return open('/etc/passwd').read()",
+    "def solve(xs):\n    return solve(xs)",
+    "def solve(xs):\n    return 3 == 3",
+    "def solve(xs):\n    return float(sum(xs))",
+])  # fmt: skip
 def test_programs_that_cheat_or_break_pass_no_hidden_test(source):
     env = environments.parse("code_generation")
     env.reset(PROBLEM)
@@ -178,9 +161,8 @@ def test_programs_that_cheat_or_break_pass_no_hidden_test(source):
 
 def test_a_program_that_hangs_is_ended():
     env = environments.parse({"kind": "code_generation", "timeout": 1.0})
-    _, result = play(
-        env, PROBLEM, ("write_function", "def solve(xs):\n    while True: pass"), ("test_code", "")
-    )
+    endless = "def solve(xs):\n    while True: pass"
+    _, result = play(env, PROBLEM, ("write_function", endless), ("test_code", ""))
     assert "longer than 1 s" in result.observation and not result.done
 
 

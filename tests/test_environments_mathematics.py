@@ -105,24 +105,21 @@ def test_a_clever_path_earns_no_less_than_the_experts():
     assert sum(r.reward for r in straight) == 4.0 and sum(r.reward for r in longer) <= 4.0
 
 
-@pytest.mark.parametrize(
-    ("action", "value"),
-    [
-        ("divide_terms", "0"),
-        ("multiply_terms", "0"),
-        ("multiply_terms", "1"),
-        ("multiply_terms", "x"),
-        ("add_terms", "y"),
-        ("add_terms", "x*x"),
-        ("add_terms", "__import__('os')"),
-        ("add_terms", "9**9**9"),
-        ("multiply_terms", "9999999999"),
-        ("distribute", ""),
-        ("combine_like_terms", ""),
-        ("state_answer", "soon"),
-        ("state_answer", "x = 3, y = 2"),
-    ],
-)
+@pytest.mark.parametrize(("action", "value"), [
+    ("divide_terms", "0"),
+    ("multiply_terms", "0"),
+    ("multiply_terms", "1"),
+    ("multiply_terms", "x"),
+    ("add_terms", "y"),
+    ("add_terms", "x*x"),
+    ("add_terms", "__import__('os')"),
+    ("add_terms", "9**9**9"),
+    ("multiply_terms", "9999999999"),
+    ("distribute", ""),
+    ("combine_like_terms", ""),
+    ("state_answer", "soon"),
+    ("state_answer", "x = 3, y = 2"),
+])  # fmt: skip
 def test_impossible_steps_cost_and_leave_the_state(action, value):
     env = Mathematics()
     env.reset("3x + 7 = 16")

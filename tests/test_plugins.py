@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import yaml
+from tiny import configured
 
 from rlkit.backends import train
 from rlkit.config import RunConfig
@@ -22,10 +24,7 @@ SMALL = {
 }  # fmt: skip
 
 
-def small(**dotted) -> RunConfig:
-    return validate(
-        RunConfig, override(SMALL, {key.replace("__", "."): value for key, value in dotted.items()})
-    )
+small = partial(configured, SMALL)
 
 
 WORLD = """
@@ -89,14 +88,9 @@ def test_a_configuration_without_its_plugin_says_what_is_unknown(world):
         validate(RunConfig, {"data": {"train": [{"kind": name}]}})
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("import nowhere_to_be_found", "ModuleNotFoundError"),
-        ("x = (", "line 1"),
-        ("1 / 0", "ZeroDivisionError"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [
+    ("import nowhere_to_be_found", "ModuleNotFoundError"), ("x = (", "line 1"), ("1 / 0", "ZeroDivisionError"),
+])  # fmt: skip
 def test_a_plugin_that_cannot_be_imported_is_one_sentence(tmp_path, text, reason):
     path = tmp_path / "broken.py"
     path.write_text(text)

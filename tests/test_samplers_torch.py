@@ -9,7 +9,6 @@ import tiny
 import torch
 
 from rlkit.models.attention import pad_right
-from rlkit.models.logprobs import logits_of
 from rlkit.models.shapes import row_bucket
 from rlkit.samplers import cache
 from rlkit.samplers import torch as torch_sampler
@@ -18,6 +17,19 @@ from rlkit.samplers.drawing import Settings, draw, nucleus
 from rlkit.samplers.torch import TorchSampler
 
 SETTINGS = Settings(temperature=1.0, top_p=1.0)
+
+
+def drawn(groups) -> list[list[int]]:
+    """The ids of each sample."""
+    return [sample.ids.tolist() for group in groups for sample in group]
+
+
+def assert_same(groups, others) -> None:
+    """The same ids, ends and, but for rounding, log-probs."""
+    assert drawn(groups) == drawn(others)
+    for a, b in zip(chain(*groups), chain(*others), strict=True):
+        assert a.finish_reason == b.finish_reason
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=2e-5)
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
@@ -38,13 +50,11 @@ def test_log_probs_are_the_models_own_at_the_sampling_temperature(temperature):
 def test_the_frequencies_of_two_tokens_are_the_products_of_their_probabilities():
     model, prompt = tiny.model(vocab_size=5), np.array([1, 2, 3])
     samples = TorchSampler(model, stop_ids=()).sample([prompt], 20_000, seed=3, max_tokens=2)[0]
-    counts = np.zeros((5, 5))
+    counts, exact = np.zeros((5, 5)), np.zeros((5, 5))
     for s in samples:
-        counts[s.ids[0], s.ids[1]] += 1
-    exact = np.zeros((5, 5))
-    for a in range(5):
-        for b in range(5):
-            exact[a, b] = np.exp(tiny.reference_logprobs(model, prompt, np.array([a, b])).sum().item())
+        counts[tuple(s.ids)] += 1
+    for pair in np.ndindex(5, 5):
+        exact[pair] = np.exp(tiny.reference_logprobs(model, prompt, np.array(pair)).sum().item())
     assert exact.sum() == pytest.approx(1, abs=1e-5)
     chi2 = ((counts - 20_000 * exact) ** 2 / (20_000 * exact)).sum()
     assert chi2 < 52  # 24 degrees of freedom: 52 is exceeded once in a thousand
@@ -57,17 +67,15 @@ def test_greedy_is_the_models_argmax_with_log_probs_at_temperature_one():
         torch.from_numpy(prompt)[None], max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0
     )
     assert sample.ids.tolist() == generated[0, len(prompt) :].tolist()
-    np.testing.assert_allclose(
-        sample.logprobs, tiny.reference_logprobs(model, prompt, sample.ids).detach(), atol=2e-5
-    )
+    own = tiny.reference_logprobs(model, prompt, sample.ids).detach()
+    np.testing.assert_allclose(sample.logprobs, own, atol=2e-5)
 
 
 def test_a_seed_repeats_and_another_does_not_and_a_group_is_diverse():
     sampler, prompts = TorchSampler(tiny.model(), stop_ids=()), tiny.prompts(2)
     first, again = (sampler.sample(prompts, 8, seed=5, max_tokens=6) for _ in range(2))
     other = sampler.sample(prompts, 8, seed=6, max_tokens=6)
-    as_lists = lambda groups: [[s.ids.tolist() for s in g] for g in groups]  # noqa: E731
-    assert as_lists(first) == as_lists(again) != as_lists(other)
+    assert drawn(first) == drawn(again) != drawn(other)
     assert len({tuple(s.ids) for s in first[0]}) > 1
 
 
@@ -75,22 +83,30 @@ def test_samples_do_not_depend_on_how_many_are_decoded_together():
     model, prompts = tiny.model(), tiny.prompts(6)
     whole = TorchSampler(model, stop_ids=(3,)).sample(prompts, 4, seed=2, max_tokens=7)
     pieces = TorchSampler(model, stop_ids=(3,), max_num_seqs=4).sample(prompts, 4, seed=2, max_tokens=7)
-    assert [[s.ids.tolist() for s in g] for g in whole] == [[s.ids.tolist() for s in g] for g in pieces]
+    assert drawn(whole) == drawn(pieces)
 
 
-def test_a_batch_that_the_memory_does_not_hold_is_decoded_in_halves(monkeypatch):
+LIMITED = {
+    "logits": (cache, "logits_of", lambda hidden, _: len(hidden)),
+    "cache": (torch_sampler, "GrowingCache", lambda *arguments: arguments[2]),
+}
+
+
+@pytest.mark.parametrize("what", LIMITED)
+def test_a_batch_that_the_memory_does_not_hold_is_decoded_in_halves(monkeypatch, what):
+    module, name, rows_of = LIMITED[what]
     sampler, prompts = TorchSampler(tiny.model(), stop_ids=(3,)), tiny.prompts(6)
-    whole, limit = sampler.sample(prompts, 4, seed=2, max_tokens=7), [7]
+    whole, limit, made = sampler.sample(prompts, 4, seed=2, max_tokens=7), [7], getattr(module, name)
 
-    def limited(hidden, weight):
-        if len(hidden) > limit[0]:
+    def limited(*arguments):
+        if rows_of(*arguments) > limit[0]:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-        return logits_of(hidden, weight)
+        return made(*arguments)
 
-    monkeypatch.setattr(cache, "logits_of", limited)
-    with pytest.warns(UserWarning, match="decoding 6 together"):
+    monkeypatch.setattr(module, name, limited)
+    with pytest.warns(UserWarning, match="does not hold all sequences: decoding 6 together"):
         parts = sampler.sample(prompts, 4, seed=2, max_tokens=7)
-    assert [[s.ids.tolist() for s in g] for g in parts] == [[s.ids.tolist() for s in g] for g in whole]
+    assert drawn(parts) == drawn(whole)
     limit[0] = 3
     with pytest.raises(torch.cuda.OutOfMemoryError):  # not one group
         sampler.sample(prompts, 4, seed=2, max_tokens=7)
@@ -120,9 +136,8 @@ def test_sync_takes_new_weights_and_until_then_keeps_the_old():
     assert stale.logprobs.tolist() == before.logprobs.tolist()
     sampler.sync(model)
     fresh = sampler.sample([prompt], 1, seed=0, max_tokens=4)[0][0]
-    np.testing.assert_allclose(
-        fresh.logprobs, tiny.reference_logprobs(model, prompt, fresh.ids).detach(), atol=2e-5
-    )
+    own = tiny.reference_logprobs(model, prompt, fresh.ids).detach()
+    np.testing.assert_allclose(fresh.logprobs, own, atol=2e-5)
     assert abs(fresh.logprobs - before.logprobs).max() > 0.01
 
 
@@ -166,10 +181,7 @@ def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed)
     whole = sampler.sample(prompts, 3, **options)
     monkeypatch.setattr(torch_sampler, "PREFILLED", 2 * max(map(len, prompts)))
     sampler.fixed = fixed
-    parts = sampler.sample(prompts, 3, **options)
-    for a, b in zip(chain(*whole), chain(*parts), strict=True):
-        assert a.ids.tolist() == b.ids.tolist()
-        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=2e-5)
+    assert_same(sampler.sample(prompts, 3, **options), whole)
 
 
 def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch):
@@ -180,8 +192,7 @@ def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch
     run = sampler.decoder.run
     monkeypatch.setattr(sampler.decoder, "run", lambda *a: (steps.append(1), run(*a))[1])
     samples = sampler.sample(tiny.prompts(2), 3, seed=0, max_tokens=40)
-    # Prompts, and a look.
-    assert [len(s.ids) for group in samples for s in group] == [1] * 6 and len(steps) == 1 + 4
+    assert [len(ids) for ids in drawn(samples)] == [1] * 6 and len(steps) == 1 + 4  # prompts, and a look
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -198,14 +209,10 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     for seed, count, n, tokens in ((1, 5, 6, 12), (2, 2, 3, 5), (3, 7, 6, 20)):
         options: dict[str, Any] = dict(seed=seed, max_tokens=tokens, temperature=temperature)
         prompts = tiny.prompts(count, seed=seed)
-        pairs = zip(dynamic.sample(prompts, n, **options), fixed.sample(prompts, n, **options), strict=True)
-        for a, b in ((a, b) for one, other in pairs for a, b in zip(one, other, strict=True)):
-            assert a.ids.tolist() == b.ids.tolist() and a.finish_reason == b.finish_reason
-            np.testing.assert_allclose(a.logprobs, b.logprobs, atol=2e-5)
+        assert_same(dynamic.sample(prompts, n, **options), fixed.sample(prompts, n, **options))
     other = tiny.model(seed=9)
     dynamic.sync(other), fixed.sync(other)
-    a, b = (s.sample(tiny.prompts(3), 2, seed=4, max_tokens=6) for s in (dynamic, fixed))
-    assert [x.ids.tolist() for g in a for x in g] == [x.ids.tolist() for g in b for x in g]
+    assert_same(*(s.sample(tiny.prompts(3), 2, seed=4, max_tokens=6) for s in (dynamic, fixed)))
 
 
 @pytest.mark.parametrize(("sequences", "rows"), [
@@ -234,10 +241,8 @@ def test_sequences_that_end_early_are_told_once_while_others_are_decoded(monkeyp
         assert not told.keys() & set(rows.tolist())
         told.update(zip(rows.tolist(), (ids.tolist() for ids in tokens), strict=True))
 
-    prefix, index = (
-        sampler.decoder.prefill(*pad_right(tiny.prompts(4), 0)),
-        torch.arange(4).repeat_interleave(6),
-    )
+    prefix = sampler.decoder.prefill(*pad_right(tiny.prompts(4), 0))
+    index = torch.arange(4).repeat_interleave(6)
     uniform = torch.rand(24, 30, generator=torch.Generator().manual_seed(0))
     tokens, _, lengths = sampler.draw(prefix, index, uniform, Settings(1.0, 1.0), ended)
     assert told == {i: tokens[i, : lengths[i]].tolist() for i in told}

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from itertools import pairwise
-from typing import ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import httpx
 import numpy as np
@@ -18,7 +18,7 @@ from rlkit.environments import ActionResult, BaseEnvironment, environments
 from rlkit.environments.mathematics import Mathematics
 from rlkit.models.loading import load_policy
 from rlkit.serving.app import create_app
-from rlkit.serving.solver import Settings
+from rlkit.serving.solver import START, Settings
 from rlkit.types import Sample
 
 GOOD = {"domain": "mathematics", "problem": "3x + 7 = 16"}
@@ -28,15 +28,18 @@ class ExpertSampler:
     """Answers a prompt as the expert would, by reading the last equation out of it; can be held back."""
 
     def __init__(self, policy) -> None:
-        self.policy, self.batches, self.gate = policy, [], threading.Event()
+        self.policy, self.batches, self.lengths = policy, [], set()
+        self.called, self.gate = threading.Event(), threading.Event()
         self.gate.set()
 
     def sample(self, prompts, n, *, seed, max_tokens, temperature=1.0, top_p=1.0):
-        self.gate.wait(10)
+        self.called.set()
+        self.gate.wait(30)
         self.batches.append(len(prompts))
-        return [[self._say(self.policy.tokenizer.decode(ids))] for ids in prompts]
+        self.lengths.add(max_tokens)
+        return [[self.say(self.policy.tokenizer.decode(ids))] for ids in prompts]
 
-    def _say(self, chat: str) -> Sample:
+    def say(self, chat: str) -> Sample:
         env = Mathematics()
         shown = [line for line in chat.replace("<|im_end|>", "\n").split("\n") if "=" in line]
         env.reset(shown[-1].removeprefix("Yes. "))
@@ -61,13 +64,28 @@ def policy():
     return load_policy(Model.model_validate({"path": "ladder-30k"}))
 
 
-def server(policy, kind=ExpertSampler, **limits):
-    """An app with a scripted sampler, and a client for it."""
-    sampler = kind(policy)
-    domains: dict[str, BaseEnvironment] = {"mathematics": Mathematics(instructions="brief")}
+def serve(policy, go, domains: dict[str, BaseEnvironment] | None = None, **limits) -> Any:
+    """What `go(sampler, solver, client)` returns, with a scripted sampler and a client of an app."""
+    sampler, domains = ExpertSampler(policy), domains or {"mathematics": Mathematics(instructions="brief")}
     app = create_app(policy, domains, sampler, Settings(**limits))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    return sampler, app, httpx.AsyncClient(transport=transport, base_url="http://test")
+    client = httpx.AsyncClient(transport=transport, base_url="http://test")
+    return asyncio.run(asyncio.wait_for(go(sampler, app.state.solver, client), 60))
+
+
+def posted(policy, *requests: dict[str, Any], **limits) -> list[httpx.Response]:
+    """The answers to requests to solve (arguments of httpx's post), one after the other."""
+
+    async def go(_, __, client):
+        return [await client.post("/solve", **request) for request in requests]
+
+    return serve(policy, go, **limits)
+
+
+def solving(client, *problems) -> list[asyncio.Task]:
+    """Requests at the same time."""
+    bodies = ({"domain": "mathematics", "problem": problem} for problem in problems)
+    return [asyncio.create_task(client.post("/solve", json=body)) for body in bodies]
 
 
 def active(solver) -> float:
@@ -75,16 +93,13 @@ def active(solver) -> float:
     return solver.metrics.registry.get_sample_value("rlkit_active_episodes")
 
 
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 30))
+async def until(condition) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
 
 
 def test_a_problem_gets_its_solution_and_the_chain_of_actions(policy):
-    async def go():
-        _, _, client = server(policy)
-        return await client.post("/solve", json=GOOD), await client.post("/solve", json=GOOD)
-
-    first, again = run(go())
+    first, again = posted(policy, {"json": GOOD}, {"json": GOOD})
     body = first.json()
     assert first.status_code == 200 and body["solution"] == "3" and body["success"]
     assert [a["action"] for a in body["actions"]] == [
@@ -98,154 +113,117 @@ def test_a_problem_gets_its_solution_and_the_chain_of_actions(policy):
     assert not body["cached"] and again.json()["cached"] and again.json()["actions"] == body["actions"]
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "words"),
-    [
-        ({"domain": "astrology", "problem": "x"}, 404, "Unknown domain 'astrology'"),
-        ({"domain": "mathematics", "problem": "hello"}, 422, "no equation"),
-        ({"domain": "mathematics", "problem": {"equations": 5}}, 422, "no 'mathematics' problem"),
-        ({"domain": "business", "problem": "{}"}, 422, "business problem: budget: field required"),
-        ({"domain": "mathematics"}, 422, "problem: Field required"),
-        ({**GOOD, "temperature": 3}, 422, "temperature: Extra inputs are not permitted"),
-        ("[" * 3000 + "]" * 3000, 422, "nested too deep"),
-        ('{"problem": ' + '{"a":' * 3000 + "1" + "}" * 3000 + "}", 422, "nested too deep"),
-        ({"domain": "mathematics", "problem": ""}, 422, "problem: String should have at least 1 character."),
-        ({"domain": "mathematics", "problem": "x" * 9000}, 422, "problem"),
-        ('{"problem": {"a": 1e999}}', 422, "a number that is not finite"),
-        ('{"problem": "\\ud800"}', 422, "unicode"),
-        ('{"problem": {"a": "\\ud800"}}', 422, "surrogate"),
-        ('{"problem": 5}', 422, "valid string"),
-        ("{broken", 422, "The body is no JSON: Expecting property name"),
-        ("x" * 1_000_000, 413, "larger than"),
-    ],
-)
+@pytest.mark.parametrize(("body", "status", "words"), [
+    ({"domain": "astrology", "problem": "x"}, 404, "Unknown domain 'astrology'"),
+    ({"domain": "mathematics", "problem": "hello"}, 422, "no equation"),
+    ({"domain": "mathematics", "problem": {"equations": 5}}, 422, "no 'mathematics' problem"),
+    ({"domain": "business", "problem": "{}"}, 422, "business problem: budget: field required"),
+    ({"domain": "mathematics"}, 422, "problem: Field required"),
+    ({**GOOD, "temperature": 3}, 422, "temperature: Extra inputs are not permitted"),
+    ("[" * 3000 + "]" * 3000, 422, "nested too deep"),
+    ('{"problem": ' + '{"a":' * 3000 + "1" + "}" * 3000 + "}", 422, "nested too deep"),
+    ({"domain": "mathematics", "problem": ""}, 422, "problem: String should have at least 1 character."),
+    ({"domain": "mathematics", "problem": "x" * 9000}, 422, "problem"),
+    ('{"problem": {"a": 1e999}}', 422, "a number that is not finite"),
+    ('{"problem": "\\ud800"}', 422, "unicode"),
+    ('{"problem": {"a": "\\ud800"}}', 422, "surrogate"),
+    ('{"problem": 5}', 422, "valid string"),
+    ("{broken", 422, "The body is no JSON: Expecting property name"),
+    ("x" * 1_000_000, 413, "larger than"),
+])  # fmt: skip
 def test_bad_requests_get_a_sentence_and_disturb_nobody(policy, body, status, words):
-    async def go():
-        _, _, client = server(policy)
+    async def go(_, __, client):
         raw = body if isinstance(body, str) else json.dumps(body)
-        headers = {"content-type": "application/json"}
-        bad, good = await asyncio.gather(
-            client.post("/solve", content=raw, headers=headers), client.post("/solve", json=GOOD)
-        )
-        return bad, good
+        bad = client.post("/solve", content=raw, headers={"content-type": "application/json"})
+        return await asyncio.gather(bad, client.post("/solve", json=GOOD))
 
-    bad, good = run(go())
+    bad, good = serve(policy, go)
     assert bad.status_code == status and words in bad.json()["error"]
     assert good.status_code == 200 and good.json()["success"]
 
 
-def test_a_body_without_a_length_is_refused(policy):
+def test_a_body_without_a_length_or_that_is_not_called_json_is_refused(policy):
     async def chunks():
         yield b"x" * 1000
 
-    async def go():
-        _, _, client = server(policy)
-        return await client.post("/solve", content=chunks())
-
-    assert run(go()).status_code == 411
-
-
-def test_a_body_that_is_not_called_json_is_told_the_header(policy):
-    async def go():
-        _, _, client = server(policy)
-        return await client.post("/solve", content='{"problem": "2x = 6"}')
-
-    unnamed = run(go())
+    endless, unnamed = posted(policy, {"content": chunks()}, {"content": '{"problem": "2x = 6"}'})
+    assert endless.status_code == 411
     assert unnamed.status_code == 422 and "content-type: application/json" in unnamed.json()["error"]
 
 
 def test_live_episodes_share_sampler_calls_and_equal_requests_one_episode(policy):
-    async def go():
-        sampler, _, client = server(policy)
+    async def go(sampler, _, client):
         texts = [f"{a}x + {b} = {a * 2 + b}" for a in range(2, 10) for b in range(1, 6)]
-        bodies = [{"domain": "mathematics", "problem": text} for text in texts * 3]
-        answers = await asyncio.gather(*(client.post("/solve", json=b) for b in bodies))
-        return sampler, answers
+        return sampler.batches, await asyncio.gather(*solving(client, *texts * 3))
 
-    sampler, answers = run(go())
+    batches, answers = serve(policy, go)
     assert all(a.status_code == 200 and a.json()["solution"] == "2" for a in answers)
-    assert sum(sampler.batches) == 160  # 40 problems of 4 turns, however often they were asked
-    assert len(sampler.batches) < 40
+    assert sum(batches) == 160  # 40 problems of 4 turns, however often they were asked
+    assert len(batches) < 40
 
 
 def test_too_many_get_429_and_when_to_come_back(policy):
-    async def go():
-        sampler, _, client = server(policy, max_concurrent=2)
+    async def go(sampler, _, client):
         sampler.gate.clear()
-        bodies = [{"domain": "mathematics", "problem": f"{a}x + 7 = 16"} for a in (2, 3, 4, 5)]
-        waiting = [asyncio.create_task(client.post("/solve", json=b)) for b in bodies]
-        await asyncio.sleep(0.3)
+        waiting = solving(client, *(f"{a}x + 7 = 16" for a in (2, 3, 4, 5)))
+        await until(lambda: sum(task.done() for task in waiting) == 2)
         sampler.gate.set()
         return await asyncio.gather(*waiting)
 
-    answers = run(go())
+    answers = serve(policy, go, max_concurrent=2)
     assert sorted(a.status_code for a in answers) == [200, 200, 429, 429]
     refused = next(a for a in answers if a.status_code == 429)
     assert refused.headers["retry-after"] == "1" and "try again" in refused.json()["error"]
 
 
-class SlowSampler(ExpertSampler):
-    """Takes 10 ms a prompt, so that episodes take longer the more run."""
+def test_what_could_not_be_answered_in_its_time_is_refused_before(policy, monkeypatch):
+    """Eight episodes run at first; as these take all of their time, half as many run from then on."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
-    def sample(self, prompts, n, **options):
-        time.sleep(0.01 * len(prompts))
-        return super().sample(prompts, n, **options)
+    async def go(sampler, _, client):
+        served = []
+        for first, refused in ((2, 12 - START), (20, 12 - START // 2), (40, 12 - START // 2)):
+            sampler.gate.clear()
+            waiting = solving(client, *(f"{a}x + 7 = 16" for a in range(first, first + 12)))
+            await until(lambda tasks=waiting, count=refused: sum(task.done() for task in tasks) == count)
+            clock[0] += 4.0 if first == 2 else 2.0
+            sampler.gate.set()
+            served.append(Counter(answer.status_code for answer in await asyncio.gather(*waiting)))
+        return served
 
-
-def test_what_could_not_be_answered_in_its_time_is_refused_before(policy):
-    async def one(client, problems, end, statuses):
-        while time.monotonic() < end:
-            problem = dict(next(problems))
-            answer = await client.post("/solve", json={"domain": "mathematics", "problem": problem})
-            statuses[answer.status_code] += 1
-            await asyncio.sleep(0.1 * (answer.status_code == 429))
-
-    async def go():
-        _, _, client = server(policy, SlowSampler, timeout=1.5)
-        problems = iter(Mathematics(families=("linear",)).problems("train", 4000))
-        statuses, end = Counter(), time.monotonic() + 4
-        await asyncio.gather(*(one(client, problems, end, statuses) for _ in range(80)))
-        return statuses
-
-    statuses = run(go())  # 80 at once would take 3.2 s each
-    assert set(statuses) == {200, 429} and statuses[200] > 8
+    full, half = {200: START, 429: 12 - START}, {200: START // 2, 429: 12 - START // 2}
+    assert serve(policy, go, timeout=4.0) == [full, half, half]
 
 
 def test_an_episode_that_takes_too_long_is_ended(policy):
-    async def go():
-        sampler, app, client = server(policy, timeout=0.2)
+    async def go(sampler, solver, client):
         sampler.gate.clear()
         answer = await client.post("/solve", json=GOOD)
         sampler.gate.set()
-        return answer, app.state.solver
+        return answer, solver
 
-    answer, solver = run(go())
+    answer, solver = serve(policy, go, timeout=0.2)
     assert answer.status_code == 504 and "longer than 0.2 s" in answer.json()["error"]
     assert active(solver) == 0
 
 
 def test_a_client_that_leaves_costs_the_others_nothing(policy):
-    async def go():
-        sampler, app, client = server(policy)
+    async def go(sampler, solver, client):
         sampler.gate.clear()
-        leaving = asyncio.create_task(client.post("/solve", json=GOOD))
-        staying = asyncio.create_task(client.post("/solve", json=GOOD))
-        await asyncio.sleep(0.2)
+        leaving, staying = solving(client, GOOD["problem"], GOOD["problem"])
+        await until(lambda: active(solver) == 1)
         leaving.cancel()
         sampler.gate.set()
-        return await staying, app.state.solver
+        return await staying, solver
 
-    answer, solver = run(go())
+    answer, solver = serve(policy, go)
     assert answer.status_code == 200 and answer.json()["success"] and active(solver) == 0
 
 
 def test_an_episode_that_outgrows_the_context_ends_there_with_what_it_did(policy):
-    async def go():
-        _, _, client = server(policy, context=170, max_turn_length=40)
-        short, long = {**GOOD, "problem": "3x + 7 = 16"}, {**GOOD, "problem": "3x + 7 = 16" + " + 0" * 40}
-        return await client.post("/solve", json=short), await client.post("/solve", json=long)
-
-    short, long = run(go())
+    longer = {**GOOD, "problem": "3x + 7 = 16" + " + 0" * 40}
+    short, long = posted(policy, {"json": GOOD}, {"json": longer}, context=170, max_turn_length=40)
     assert short.status_code == 200 and not short.json()["success"]
     assert 1 <= len(short.json()["actions"]) < 4 and short.json()["total_reward"] > 0
     assert long.status_code == 422 and "more than 170 tokens: shorten it" in long.json()["error"]
@@ -254,26 +232,24 @@ def test_an_episode_that_outgrows_the_context_ends_there_with_what_it_did(policy
 def test_the_key_is_asked_for_where_one_is_set(policy, monkeypatch):
     monkeypatch.setenv("RLKIT_API_KEY", "secret")
 
-    async def go():
-        _, _, client = server(policy)
+    async def go(_, __, client):
         tries = ["", "Bearer wrong", "secret", "Basic secret", "Bearer", "Bearer secret", "bearer secret"]
         posts = [await client.post("/solve", json=GOOD, headers={"authorization": t}) for t in tries]
         return posts, await client.post("/solve", content="{broken"), await client.get("/healthz")
 
-    posts, broken, health = run(go())
+    posts, broken, health = serve(policy, go)
     assert [p.status_code for p in posts] == [401] * 5 + [200] * 2 and "error" in posts[0].json()
     assert posts[0].headers["www-authenticate"] == "Bearer" and broken.status_code == 401
     assert health.json()["status"] == "ok"
 
 
 def test_metrics_and_the_schema_are_served(policy):
-    async def go():
-        _, _, client = server(policy)
+    async def go(_, __, client):
         await client.post("/solve", json=GOOD)
         await client.post("/solve", json={**GOOD, "domain": "none"})
         return [await client.get(path) for path in ("/metrics", "/openapi.json", "/nowhere", "/solve")]
 
-    metrics, schema, nowhere, wrong = run(go())
+    metrics, schema, nowhere, wrong = serve(policy, go)
     assert 'rlkit_requests_total{path="/solve",status="200"} 1.0' in metrics.text
     assert 'rlkit_requests_total{path="/solve",status="404"} 1.0' in metrics.text
     assert "rlkit_active_episodes 0.0" in metrics.text
@@ -287,16 +263,8 @@ def test_metrics_and_the_schema_are_served(policy):
 
 
 def test_a_problem_may_be_part_of_the_address(policy):
-    async def go():
-        _, _, client = server(policy)
-        return [
-            await client.post("/solve", params={"problem": "Solve for x: 3x + 7 = 16"}),
-            await client.post("/solve", params={"problem": "3x + 7 = 16", "domain": "none"}),
-            await client.post("/solve", params={"problem": ""}),
-            await client.post("/solve"),
-        ]
-
-    solved, unknown, short, empty = run(go())
+    asked = ({"problem": "Solve for x: 3x + 7 = 16"}, {**GOOD, "domain": "none"}, {"problem": ""}, {})
+    solved, unknown, short, empty = posted(policy, *({"params": params} for params in asked))
     assert solved.status_code == 200 and solved.json()["solution"] == "3"
     assert unknown.status_code == 404 and "Unknown domain" in unknown.json()["error"]
     assert short.status_code == 422 and short.json()["error"].startswith("problem: String should have")
@@ -304,16 +272,15 @@ def test_a_problem_may_be_part_of_the_address(policy):
 
 
 def test_the_verdict_of_users_and_what_fails_are_counted(policy):
-    async def go():
-        _, app, client = server(policy)
-        app.state.solver.domains["faulty"] = Faulty(max_steps=3)
+    async def go(_, solver, client):
+        solver.domains["faulty"] = Faulty(max_steps=3)
         await client.post("/solve", json={"domain": "faulty", "problem": {"n": 3}})
         bodies = [{"satisfied": True}, {"satisfied": False}, {"satisfied": True, "domain": "business"}]
         bodies += [{"satisfied": True, "domain": "none"}, {"satisfied": "perhaps"}, {}]
         posts = [await client.post("/feedback", json=body) for body in bodies]
         return posts, (await client.get("/metrics")).text
 
-    posts, metrics = run(go())
+    posts, metrics = serve(policy, go)
     assert [p.status_code for p in posts] == [204, 204, 204, 404, 422, 422]
     assert 'rlkit_feedback_total{domain="mathematics",satisfied="true"} 1.0' in metrics
     assert 'rlkit_feedback_total{domain="mathematics",satisfied="false"} 1.0' in metrics
@@ -322,25 +289,12 @@ def test_the_verdict_of_users_and_what_fails_are_counted(policy):
 
 
 def test_turns_are_as_long_as_asked_or_as_the_domains_need(policy):
+    async def go(sampler, _, client):
+        await client.post("/solve", json=GOOD)
+        return sampler.lengths
+
     def lengths(domains, **limits):
-        sampler = ExpertSampler(policy)
-        seen = []
-        say = sampler.sample
-
-        def sample(prompts, n, **options):
-            seen.append(options["max_tokens"])
-            return say(prompts, n, **options)
-
-        sampler.sample = sample
-        app = create_app(policy, domains, sampler, Settings(**limits))
-        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-
-        async def go():
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-                await client.post("/solve", json=GOOD)
-
-        run(go())
-        return set(seen)
+        return serve(policy, go, domains, **limits)
 
     mathematics = {"mathematics": Mathematics(instructions="brief")}
     both = mathematics | {"code_generation": environments.parse("code_generation")}
@@ -371,23 +325,19 @@ class Faulty(BaseEnvironment):
         return "go", {}
 
 
-@pytest.mark.parametrize(
-    ("fault", "status", "words"),
-    [
-        ("nan", 500, "the reward nan: a reward is a finite number"),
-        ("type", 500, "the reward 'one'"),
-        ("raises", 500, "answered 'go' with ZeroDivisionError"),
-        ("never", 200, ""),
-    ],
-)
+@pytest.mark.parametrize(("fault", "status", "words"), [
+    ("nan", 500, "the reward nan: a reward is a finite number"),
+    ("type", 500, "the reward 'one'"),
+    ("raises", 500, "answered 'go' with ZeroDivisionError"),
+    ("never", 200, ""),
+])  # fmt: skip
 def test_a_broken_environment_is_one_answer_and_disturbs_nobody(policy, fault, status, words):
-    async def go():
-        _, app, client = server(policy)
-        app.state.solver.domains["faulty"] = Faulty(fault=fault, max_steps=3)
+    async def go(_, solver, client):
+        solver.domains["faulty"] = Faulty(fault=fault, max_steps=3)
         broken = {"domain": "faulty", "problem": {"n": 3}}
         return await asyncio.gather(client.post("/solve", json=broken), client.post("/solve", json=GOOD))
 
-    broken, good = run(go())
+    broken, good = serve(policy, go)
     assert broken.status_code == status and words in broken.json().get("error", "")
     if fault == "never":
         assert (len(broken.json()["actions"]), broken.json()["success"]) == (3, False)
@@ -399,15 +349,14 @@ def breaks(*_, **__) -> NoReturn:
 
 
 def test_a_sampler_that_breaks_is_one_500_and_the_server_goes_on(policy):
-    async def go():
-        sampler, _, client = server(policy)
+    async def go(sampler, _, client):
         working = sampler.sample
         sampler.sample = breaks
         broken = await client.post("/solve", json=GOOD)
         sampler.sample = working
         return broken, await client.post("/solve", json=GOOD), await client.get("/metrics")
 
-    broken, after, metrics = run(go())
+    broken, after, metrics = serve(policy, go)
     assert broken.status_code == 500 and broken.json() == {"error": "The server failed: ZeroDivisionError."}
     assert after.status_code == 200
     assert 'rlkit_requests_total{path="/solve",status="500"} 1.0' in metrics.text
@@ -416,8 +365,8 @@ def test_a_sampler_that_breaks_is_one_500_and_the_server_goes_on(policy):
 def test_what_the_policy_said_stays_in_the_chat_as_it_was_sampled(policy):
     """Each turn's prompt is the one before, the sampled ids and the template's own text around the observation,
     also where the ids are not those that the tokenizer would give the text."""
-    sampler, asked = ExpertSampler(policy), []
-    tokenizer, odd = policy.tokenizer, policy.tokenizer.convert_tokens_to_ids("user")
+    sampler: Any = ExpertSampler(policy)
+    asked, tokenizer, odd = [], policy.tokenizer, policy.tokenizer.convert_tokens_to_ids("user")
 
     def sample(prompts, n, **_):
         asked.append(prompts[0])
@@ -426,7 +375,8 @@ def test_what_the_policy_said_stays_in_the_chat_as_it_was_sampled(policy):
 
     sampler.sample = sample
     env = Mathematics(instructions="brief", max_steps=4)
-    trajectory = run(LanguageModelAgent(policy, Batcher(sampler, 12)).run_episode(env, "3x + 7 = 16"))
+    agent = LanguageModelAgent(policy, Batcher(sampler, 12))
+    trajectory = asyncio.run(agent.run_episode(env, "3x + 7 = 16"))
     chat = list(trajectory.messages)
     for prompt, step in zip(asked, trajectory.transitions, strict=True):
         whole = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
@@ -437,7 +387,7 @@ def test_what_the_policy_said_stays_in_the_chat_as_it_was_sampled(policy):
 
 
 def test_a_newcomer_waits_for_those_who_are_about_to_ask_again(policy):
-    sampler = ExpertSampler(policy)
+    sampler: Any = ExpertSampler(policy)
     prompt = np.array(policy.tokenizer.encode("3x + 7 = 16"))
 
     async def go():
@@ -450,13 +400,13 @@ def test_a_newcomer_waits_for_those_who_are_about_to_ask_again(policy):
 
         sampler.gate.clear()
         episodes = [asyncio.create_task(turns(2)) for _ in range(2)]
-        await asyncio.sleep(0.05)  # their first turn is being sampled
+        await until(sampler.called.is_set)  # their first turn is being sampled
         newcomer = asyncio.create_task(turns(1))
         await asyncio.sleep(0)
         sampler.gate.set()
         await asyncio.gather(*episodes, newcomer)
 
-    run(go())
+    asyncio.run(go())
     assert sampler.batches == [2, 3]
 
 

@@ -83,13 +83,20 @@ def active(url: str) -> float:
     return float(next(line for line in lines if line.startswith("rlkit_active_episodes ")).split()[1])
 
 
-def wait_for(url: str, episodes: int) -> None:
-    """Until so many run."""
-    for _ in range(100):
-        if active(url) == episodes:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{active(url)} episodes are running, not {episodes}")
+def refuses(url: str) -> bool:
+    """Whether it no longer takes new connections."""
+    try:
+        post(url, "/healthz", {}).close()
+    except OSError:
+        return True
+    return False
+
+
+def wait_until(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.02)
 
 
 def test_bad_requests_disturb_nobody_and_told_to_stop_it_finishes_what_runs():
@@ -113,12 +120,12 @@ def test_bad_requests_disturb_nobody_and_told_to_stop_it_finishes_what_runs():
         assert [a.status_code for a in answers] == [200] * 5 + [status for _, status in bodies]
         assert all(a.json()["error"].endswith(".") for a in answers[5:])
         left, plain = post(url, "/solve", problem(7)), post(url, "/solve", problem(8))
-        wait_for(url, 2)
+        wait_until(lambda: active(url) == 2)
         left.close()  # whose episode goes on for others
         with httpx.Client(base_url=url) as client:
             client.get("/healthz")
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.5)
+            wait_until(lambda: refuses(url))
             with pytest.raises(httpx.TransportError):
                 client.post("/solve", json=problem(9))  # on a connection that was open
         answered = read_all(plain)
@@ -129,7 +136,7 @@ def test_bad_requests_disturb_nobody_and_told_to_stop_it_finishes_what_runs():
 def test_what_does_not_finish_in_time_is_told_so():
     with running(0.5, grace=1.0) as (process, url):
         plain = post(url, "/solve", problem(2))
-        wait_for(url, 1)
+        wait_until(lambda: active(url) == 1)
         process.send_signal(signal.SIGINT)
         answered = read_all(plain)
         assert answered.startswith(b"HTTP/1.1 503") and b'{"error":"The server is stopping."}' in answered

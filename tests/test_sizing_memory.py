@@ -1,5 +1,6 @@
 """Predicted bytes against the tensors that are alive: on the CPU for ladder models, on `meta` for large shapes."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import add_lora, load_policy
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.shapes import shape_of
-from rlkit.params import override, validate
 from rlkit.sizing.devices import device_named
 from rlkit.sizing.memory import Plan, logits, memory, pass_parts, total, trainer_held
 from rlkit.training.forward import Rows, text_batch, token_logprobs
@@ -28,13 +28,12 @@ from rlkit.training.update import Learning
 WITHIN = 0.15
 
 
-def config(**dotted) -> RunConfig:
-    base = {
-        "model": {"path": "ladder-300k", "warm_start": {"kind": "none"}},
-        "data": {"train_batch_size": 8, "max_response_length": 32}, "rollout": {"n": 4},
-        "actor": {"micro_batch_tokens": 10**9},
-    }  # fmt: skip
-    return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
+BASE = {
+    "model": {"path": "ladder-300k", "warm_start": {"kind": "none"}},
+    "data": {"train_batch_size": 8, "max_response_length": 32}, "rollout": {"n": 4},
+    "actor": {"micro_batch_tokens": 10**9},
+}  # fmt: skip
+config = partial(tiny.configured, BASE)
 
 
 def measured_update(c: RunConfig) -> int:

@@ -382,21 +382,6 @@ def test_learning_rates_follow_warm_up_schedule_and_size():
     assert schedule(Optimizer(lr_warmup_steps=10), 10, 10) == 0.9  # warm-up as long as the run
 
 
-@pytest.mark.parametrize("warmup", [0, 1, 3])
-@pytest.mark.parametrize("kind", ["constant", "cosine"])
-def test_schedules_are_those_of_transformers(kind, warmup):
-    from transformers import get_scheduler
-
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    name = "constant_with_warmup" if kind == "constant" else "cosine"
-    theirs = get_scheduler(name, optimizer, warmup, 7)
-    for step in range(1, 8):
-        ours = schedule(Optimizer(lr_warmup_steps=warmup, lr_scheduler_type=kind), step, 7)
-        assert ours == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-12)
-        optimizer.step()
-        theirs.step()
-
-
 def test_float16_steps_by_scaled_gradients_and_none_steps_by_those_that_overflow():
     def trained(dtype: str, scales: list[float]) -> tuple[torch.Tensor, list[float], Stepper]:
         """The weight, and the loss's scale after each step; an infinite factor overflows."""

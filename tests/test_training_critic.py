@@ -1,5 +1,6 @@
 """The critic beside a LoRA policy: an adapter of its own over one frozen base."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,9 +8,7 @@ import tiny
 import torch
 
 from rlkit.compute import Ledger
-from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.params import override, validate
 from rlkit.training.forward import Rows
 from rlkit.training.loop import learn
 from rlkit.training.update import Critic, Learning
@@ -17,12 +16,11 @@ from rlkit.training.update import Critic, Learning
 LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
 
 
-def config(**dotted) -> RunConfig:
-    base = {
-        "model": {"path": "ladder-30k", "lora_rank": 4}, "algorithm": {"adv_estimator": "gae"},
-        "data": {"train_batch_size": 4, "max_response_length": 12}, "rollout": {"n": 2},
-    }  # fmt: skip
-    return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
+BASE = {
+    "model": {"path": "ladder-30k", "lora_rank": 4}, "algorithm": {"adv_estimator": "gae"},
+    "data": {"train_batch_size": 4, "max_response_length": 12}, "rollout": {"n": 2},
+}  # fmt: skip
+config = partial(tiny.configured, BASE)
 
 
 def moved(critic: Critic, seed: int = 3) -> Critic:
@@ -55,10 +53,8 @@ def test_one_base_serves_both_and_only_adapters_are_added():
     assert bytes_of(policy, whole.module) == 2 * base + adapter + head
     assert sum(p.numel() for p in whole.trained.values()) * 4 == base + head
     assert set(critic.trained) == {n for n in critic.trained if "lora_" in n or "head" in n}
-    assert (
-        critic.shape.adapter_weights
-        == Learning(config(), tiny.policy(policy), Ledger()).actor.shape.adapter_weights
-    )
+    actor = Learning(config(), tiny.policy(policy), Ledger()).actor
+    assert critic.shape.adapter_weights == actor.shape.adapter_weights
 
 
 def test_values_are_those_of_a_separate_critic_with_the_same_adapter():
@@ -112,8 +108,7 @@ def test_checkpointing_does_not_change_the_critics_gradient():
         critic = moved(Critic(tiny.adapted(), config(model__enable_gradient_checkpointing=on), Ledger()))
         values(critic).square().sum().backward()
         gradients.append([p.grad for p in critic.trained.values()])
-    for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(*gradients)
 
 
 def test_an_adapter_needs_a_frozen_base():

@@ -1,23 +1,22 @@
 """Sampler and trainer hold the same weights; the choice and memory of samplers; updates that do not fit."""
 
-import json
 import warnings
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tiny import configured, metrics_of
 
 from rlkit.backends import train
 from rlkit.compute import Ledger
-from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
 from rlkit.models import kernels
 from rlkit.models.kernels import EAGER
 from rlkit.models.loading import load_policy
 from rlkit.models.shapes import shape_of
-from rlkit.params import override, validate
 from rlkit.samplers import vllm
 from rlkit.samplers.choice import beside_cache, chosen, make_sampler
 from rlkit.samplers.torch import TorchSampler
@@ -28,23 +27,21 @@ from rlkit.training.update import Critic
 LETTERS = Path(__file__).parent / "benchmarks" / "gpu_systems.py"
 
 
-def config(**rollout) -> RunConfig:
-    return validate(RunConfig, {
-        "study": "probe", "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},
-        "reward": {"custom_reward_function": f"{LETTERS}:compute_score"},
-        "data": {"train_batch_size": 8, "max_response_length": 6}, "evaluation": {"size": 20, "n": 1},
-        "rollout": {"sync_check_freq": 1, **rollout}, "actor": {"optim": {"lr": 3e-3}},
-        "trainer": {"total_training_steps": 3, "test_freq": 0, "save_freq": 0},
-    })  # fmt: skip
+BASE = {
+    "study": "probe", "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},
+    "reward": {"custom_reward_function": f"{LETTERS}:compute_score"},
+    "data": {"train_batch_size": 8, "max_response_length": 6}, "evaluation": {"size": 20, "n": 1},
+    "rollout": {"sync_check_freq": 1}, "actor": {"optim": {"lr": 3e-3}},
+    "trainer": {"total_training_steps": 3, "test_freq": 0, "save_freq": 0},
+}  # fmt: skip
+config = partial(configured, BASE)
 
 
 def test_a_sampler_that_keeps_old_weights_stops_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(TorchSampler, "sync", lambda self, policy: None)
-    with pytest.raises(
-        RunStopped,
-        match=r"At step 2: .* differ by .* nats a token, more than rollout.max_logprob_gap = 0.001",
-    ):
-        train(config(max_logprob_gap=0.001), root=tmp_path, progress=False)
+    said = r"At step 2: .* differ by .* nats a token, more than rollout.max_logprob_gap = 0.001"
+    with pytest.raises(RunStopped, match=said):
+        train(config(rollout__max_logprob_gap=0.001), root=tmp_path, progress=False)
 
 
 def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
@@ -54,7 +51,7 @@ def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
     assert chosen(c, large, h200)[0] == "vllm"
     name, why = chosen(c, large, h200, installed=False)
     assert name == "torch" and "pip install" in why
-    assert chosen(config(name="vllm"), small, None, installed=False)[0] == "vllm"
+    assert chosen(config(rollout__name="vllm"), small, None, installed=False)[0] == "vllm"
     name, why = chosen(c, small, 15e9)
     assert name == "vllm" and "48% of the GPU's memory" in why
 
@@ -68,18 +65,17 @@ def test_a_torch_sampler_that_would_hold_too_much_of_the_gpu_makes_way(gib, name
 def test_vllm_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "vllm", None)
     with pytest.raises(UserError, match=r"rollout.name is 'vllm', but vLLM cannot be imported .*pip install"):
-        train(config(name="vllm"), root=tmp_path, progress=False)
+        train(config(rollout__name="vllm"), root=tmp_path, progress=False)
 
 
 def test_the_sampler_knows_what_the_trainer_will_take(monkeypatch):
     found = {}
     monkeypatch.setattr(vllm, "VllmSampler", lambda _, **options: found.update(options))
-    c = config(name="vllm")
-    policy = load_policy(c.model)
-    make_sampler(policy, c)
+    policy = load_policy(config().model)
+    make_sampler(policy, config(rollout__name="vllm"))
     assert found["later"] == 8 * sum(p.numel() for p in policy.model.parameters())  # moments
     assert (found["max_num_seqs"], found["max_model_len"]) == (8 * 8, 256 + 6)
-    make_sampler(policy, validate(RunConfig, override(c.model_dump(), {"actor.optimizer_offload": True})))
+    make_sampler(policy, config(rollout__name="vllm", actor__optimizer_offload=True))
     assert found["later"] == 0
 
 
@@ -137,15 +133,22 @@ def test_an_update_out_of_memory_starts_again_in_halves_with_the_same_result(tmp
     with pytest.warns(UserWarning, match="going on with half of it"):
         tight = train(config(), root=tmp_path / "tight", progress=False)
     assert failed
-    for a, b in zip(*(rows(run) for run in (calm, tight)), strict=True):
-        for name in ("actor/pg_loss", "actor/grad_norm", "actor/entropy"):
-            if name in a:
-                assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-6), name
+    assert_alike(calm, tight, "actor/pg_loss", "actor/grad_norm", "actor/entropy")
+
+
+def assert_alike(calm, tight, *names: str) -> None:
+    """The same values of these metrics, in every step; FLOPs a little above: smaller passes compute some
+    prompts twice, and a try that failed is not counted."""
+    for a, b in zip(metrics_of(calm), metrics_of(tight), strict=True):
+        assert a["compute/total_flops"] <= b["compute/total_flops"] <= 1.1 * a["compute/total_flops"]
+        for name in names:
+            assert (name in a) is (name in b) and a.get(name, 0) == pytest.approx(
+                b.get(name, 0), rel=1e-3, abs=1e-6
+            )
 
 
 def test_passes_without_a_gradient_and_the_critics_start_again_in_halves_too(tmp_path, monkeypatch):
-    changes = {"algorithm.adv_estimator": "gae", "actor.use_kl_loss": True}
-    c = validate(RunConfig, override(config().model_dump(), changes))
+    c = config(algorithm__adv_estimator="gae", actor__use_kl_loss=True)
     calm, failed = train(c, root=tmp_path / "calm", progress=False), set()
 
     def small_only(kind: str, of, at: int):
@@ -162,12 +165,7 @@ def test_passes_without_a_gradient_and_the_critics_start_again_in_halves_too(tmp
     with pytest.warns(UserWarning, match="going on with half of it"):
         tight = train(c, root=tmp_path / "tight", progress=False)
     assert failed == {("policy", False), ("critic", False)}  # once smaller, passes stay smaller
-    for a, b in zip(*(rows(run) for run in (calm, tight)), strict=True):
-        # Smaller passes compute some prompts twice; a try that failed is not counted.
-        assert a["compute/total_flops"] <= b["compute/total_flops"] <= 1.1 * a["compute/total_flops"]
-        for name in ("actor/pg_loss", "actor/kl_loss", "critic/vf_loss", "critic/grad_norm"):
-            if name in a:
-                assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-6), name
+    assert_alike(calm, tight, "actor/pg_loss", "actor/kl_loss", "critic/vf_loss", "critic/grad_norm")
 
 
 def test_an_update_that_never_fits_ends_the_run_in_a_sentence(tmp_path, monkeypatch):
@@ -179,10 +177,6 @@ def test_an_update_that_never_fits_ends_the_run_in_a_sentence(tmp_path, monkeypa
         train(config(), root=tmp_path, progress=False)
 
 
-def rows(run) -> list[dict]:
-    return [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.parametrize(("border", "use", "expected"), [
     (1, None, True), (10**9, None, False), (10**9, True, True), (1, False, False),
 ])  # fmt: skip
@@ -191,8 +185,7 @@ def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, 
     monkeypatch.setattr("rlkit.models.shapes.COMPILED_FROM", border)
     monkeypatch.setattr(kernels, "missing_compiler", lambda: None)
     monkeypatch.setattr(kernels, "compiled", lambda: own)
-    c = override(config().model_dump(), {"actor.use_torch_compile": use, "algorithm.adv_estimator": "gae"})
-    c = validate(RunConfig, c)
+    c = config(actor__use_torch_compile=use, algorithm__adv_estimator="gae")
     policy = load_policy(c.model)
     found = SimpleNamespace(total_memory=2**34)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)

@@ -1,11 +1,9 @@
 """What is sampled for a step: solved problems, responses of several steps at once, answers that are interrupted."""
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
-import torch
 from tiny import config, metrics_of
 
 import rlkit
@@ -14,7 +12,6 @@ from rlkit.environments.rollout import Limits
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.loading import load_policy
 from rlkit.rewards import Router
-from rlkit.samplers.cache import GrowingCache
 from rlkit.samplers.rollouts import grade, sample
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import warm_cache
@@ -119,26 +116,6 @@ def test_responses_ahead_are_those_of_one_call(tmp_path):
     assert first[0] == first[1]
 
 
-def test_sequences_that_memory_does_not_hold_together_are_decoded_in_parts(policy, monkeypatch):
-    def few_rows(*arguments):
-        if arguments[2] > 8:
-            raise torch.cuda.OutOfMemoryError("out of memory")
-        return GrowingCache(*arguments)
-
-    prompts = [np.arange(3, 9 + k) for k in range(5)]
-    draw = partial(TorchSampler.sample, prompts=prompts, n=4, seed=3, max_tokens=8)
-    whole = draw(TorchSampler(policy.model, policy.stop_ids, policy.pad_id))
-    monkeypatch.setattr("rlkit.samplers.torch.GrowingCache", few_rows)
-    small = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
-    with pytest.warns(UserWarning, match="does not hold all sequences: decoding 10 together"):
-        parts = draw(small)
-    ids = [[sample.ids.tolist() for group in drawn for sample in group] for drawn in (whole, parts)]
-    assert ids[0] == ids[1]
-    monkeypatch.setattr("rlkit.samplers.torch.GrowingCache", lambda *_: few_rows(0, 0, 9))
-    with pytest.raises(torch.cuda.OutOfMemoryError), pytest.warns(UserWarning):
-        draw(TorchSampler(policy.model, policy.stop_ids, policy.pad_id))
-
-
 PHRASE = "So: "
 CUT = {
     "rollout__interruption": {"enable": True, "reserve": 8, "phrase": PHRASE},
@@ -188,18 +165,15 @@ def test_a_run_learns_from_interrupted_answers_at_the_sampler_s_own_log_probs(tm
     assert rlkit.read_evals(tmp_path / "test")["response"].str.contains(PHRASE).any()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rollout__interruption": {"enable": True, "reserve": 6}}, "reserve is 6, which leaves nothing of data.max_r"),
-        ({"rollout__interruption": {"enable": True, "reserve": 3, "phrase": ""}}, "interruption.phrase is empty"),
-        ({"data__drop_solved_above": 0}, "data.drop_solved_above"),
-        ({"async_training__trigger_parameter_sync_step": 0}, "async_training.trigger_parameter_sync_step"),
-        ({"trainer__early_stop__metric": "eval/pass@2"}, "early_stop.metric is 'eval/pass@2', which no evaluation"),
-        ({"trainer__keep_best": "eval/pass@1/logic"}, "keep_best is .* There are eval/pass@1, eval/pass@1/math"),
-        ({"rollout__interruption": {"enable": True, "reserve": 3, "phrase": "too long"}}, "its phrase alone has 8"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"rollout__interruption": {"enable": True, "reserve": 6}}, "reserve is 6, which leaves nothing of data.max_r"),
+    ({"rollout__interruption": {"enable": True, "reserve": 3, "phrase": ""}}, "interruption.phrase is empty"),
+    ({"data__drop_solved_above": 0}, "data.drop_solved_above"),
+    ({"async_training__trigger_parameter_sync_step": 0}, "async_training.trigger_parameter_sync_step"),
+    ({"trainer__early_stop__metric": "eval/pass@2"}, "early_stop.metric is 'eval/pass@2', which no evaluation"),
+    ({"trainer__keep_best": "eval/pass@1/logic"}, "keep_best is .* There are eval/pass@1, eval/pass@1/math"),
+    ({"rollout__interruption": {"enable": True, "reserve": 3, "phrase": "too long"}}, "its phrase alone has 8"),
+])  # fmt: skip
 def test_what_cannot_work_is_refused_by_name(tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         rlkit.train(config(**changes), root=tmp_path, progress=False)

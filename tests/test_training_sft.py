@@ -4,19 +4,19 @@ import errno
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny import configured, metrics_of
 
 from rlkit.backends import train
 from rlkit.compute import Shape, Work
-from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy, save_model
-from rlkit.params import override, validate
 from rlkit.training import optimizer, warm_cache, warm_start
 from rlkit.training.learner import SupervisedTrainer
 from rlkit.training.warm_start import worked_answer, worked_batch
@@ -28,13 +28,12 @@ def cache(tmp_path, monkeypatch) -> Path:
     return tmp_path / "warm"
 
 
-def config(**dotted) -> RunConfig:
-    base = {
-        "study": "sft", "model": {"path": "ladder-10k", "warm_start": {"steps": 24, "batch_size": 16, "lr": 5e-3}},
-        "data": {"train_batch_size": 4, "max_prompt_length": 64, "max_response_length": 8}, "rollout": {"n": 2},
-        "trainer": {"total_training_steps": 1, "test_freq": 0, "device": "cpu"}, "evaluation": {"size": 10, "n": 1},
-    }  # fmt: skip
-    return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
+BASE = {
+    "study": "sft", "model": {"path": "ladder-10k", "warm_start": {"steps": 24, "batch_size": 16, "lr": 5e-3}},
+    "data": {"train_batch_size": 4, "max_prompt_length": 64, "max_response_length": 8}, "rollout": {"n": 2},
+    "trainer": {"total_training_steps": 1, "test_freq": 0, "device": "cpu"}, "evaluation": {"size": 10, "n": 1},
+}  # fmt: skip
+config = partial(configured, BASE)
 
 
 def pretrained(folder: Path) -> str:
@@ -99,13 +98,13 @@ def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on(tmp_path
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_pretrained_model_is_trained_on_the_rows_that_are_set_aside(tmp_path, rank, monkeypatch):
-    path, shown = pretrained(tmp_path / "base"), []
-    batch = warm_start.worked_batch
-    monkeypatch.setattr(
-        warm_start,
-        "worked_batch",
-        lambda policy, tasks, limit: shown.extend(tasks) or batch(policy, tasks, limit),
-    )
+    path, shown, batch = pretrained(tmp_path / "base"), [], warm_start.worked_batch
+
+    def watched(policy, tasks, limit):
+        shown.extend(tasks)
+        return batch(policy, tasks, limit)
+
+    monkeypatch.setattr(warm_start, "worked_batch", watched)
     c = config(
         model__path=path, model__warm_start__kind="sft", model__lora_rank=rank, data__sft_ratio=0.5,
         data__train_max_samples=200,
@@ -117,11 +116,10 @@ def test_a_pretrained_model_is_trained_on_the_rows_that_are_set_aside(tmp_path, 
     assert changed and all("lora" not in name for name in after)
     assert any("embed" in name for name in changed) is (rank == 0)
     reinforced = TaskStream(c, held_out(c))
-    assert not {t.problem for t in shown} & {
-        t.problem for step in range(1, 20) for t in reinforced.batch(step)
-    }
+    drawn = {t.problem for step in range(1, 20) for t in reinforced.batch(step)}
+    assert shown and not {t.problem for t in shown} & drawn
     run = train(c, root=tmp_path, progress=False)
-    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    rows = metrics_of(run)
     assert rows[-1]["compute/sft_flops"] == started.facts["flops"] > 0
     assert rows[-1]["compute/total_flops"] > started.facts["flops"]
     info = json.loads((run.folder / "run.json").read_text())

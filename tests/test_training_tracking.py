@@ -71,18 +71,15 @@ def run_without(folder: Path, **env: str) -> float:
     return float(done.stdout.split("SECONDS")[1].split()[0])
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        pytest.param({}, id="no key"),
-        # Half a minute, after which W&B gives up.
-        pytest.param(
-            {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"},
-            id="no network",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
+@pytest.mark.parametrize("env", [
+    pytest.param({}, id="no key"),
+    # Half a minute, after which W&B gives up.
+    pytest.param(
+        {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"},
+        id="no network",
+        marks=pytest.mark.slow,
+    ),
+])  # fmt: skip
 def test_without_a_key_or_a_network_it_is_offline_and_asks_nothing(tmp_path, env):
     run_without(tmp_path, **env)
     (name,) = offline_history(tmp_path)

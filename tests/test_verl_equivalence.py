@@ -138,19 +138,15 @@ def local_loss(batch: Batch, logprobs: torch.Tensor, c: RunConfig, parts: int) -
     return total
 
 
-@pytest.mark.parametrize(
-    "actor",
-    [
-        *({"policy_loss": {"loss_mode": mode}} for mode in SPLITTABLE),
-        *(
-            {"loss_agg_mode": m}
-            for m in ("seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
-        ),
-        {"use_kl_loss": True, "kl_loss_coef": 0.3, "kl_loss_type": "low_var_kl"},
-        {"clip_ratio": 0.05, "clip_ratio_high": 0.1, "clip_ratio_c": 1.5},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("actor", [
+    *({"policy_loss": {"loss_mode": mode}} for mode in SPLITTABLE),
+    *(
+        {"loss_agg_mode": m}
+        for m in ("seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+    ),
+    {"use_kl_loss": True, "kl_loss_coef": 0.3, "kl_loss_type": "low_var_kl"},
+    {"clip_ratio": 0.05, "clip_ratio_high": 0.1, "clip_ratio_c": 1.5},
+], ids=str)  # fmt: skip
 def test_losses_and_gradients(actor):
     c, batch = config(actor=actor), rollouts()
     batch.advantages, _ = algorithms.advantages(batch, c)
