@@ -32,9 +32,8 @@ ENV = Mathematics(instructions="brief", families=("linear",))
 
 def episode(*rewards: float, success: bool = True, problem: int = 0) -> Trajectory:
     steps = [Transition("s", "distribute", {}, "distribute", r, "s", r > -1) for r in rewards]
-    return Trajectory(
-        "mathematics", {"n": problem}, ({"role": "user", "content": "s"},), steps, success=success
-    )
+    told = ({"role": "user", "content": "s"},)
+    return Trajectory("mathematics", {"n": problem}, told, steps, success=success)
 
 
 def test_weights_are_the_softmax_of_standardised_returns():
@@ -69,9 +68,8 @@ def test_nothing_to_learn_from_is_refused(episodes, words):
 
 
 def test_nothing_to_train_on_or_a_loss_that_is_no_number_is_one_sentence():
-    trainer = AgenticTrainer(
-        "ladder-30k", ENV, AgenticConfig(optim=Optimizer(lr=1e30, clip_grad=0), epochs=9)
-    )
+    far = AgenticConfig(optim=Optimizer(lr=1e30, clip_grad=0), epochs=9)
+    trainer = AgenticTrainer("ladder-30k", ENV, far)
     assert trainer.test_inference([]) == []
     with pytest.raises(UserError, match="no examples"):
         trainer.train([])
@@ -104,14 +102,10 @@ def test_the_loss_is_the_weighted_mean_over_action_tokens_of_the_whole_batch():
 
 def test_training_lowers_the_loss_repeats_exactly_and_can_be_saved(tmp_path):
     episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.2), ENV, ENV.problems("train", 48))
-    config = AgenticConfig(
-        epochs=2, batch_size=16, optim=Optimizer(lr=5e-3), max_response_length=60, max_turn_length=20
-    )
-    results = []
-    for _ in range(2):
-        trainer = AgenticTrainer("ladder-30k", ENV, config, seed=3)
-        results.append(trainer.train(trainer.prepare_training_data(episodes)))
-    first, second = results
+    limits = {"max_response_length": 60, "max_turn_length": 20}
+    config = AgenticConfig(epochs=2, batch_size=16, optim=Optimizer(lr=5e-3), **limits)
+    trainer, other = (AgenticTrainer("ladder-30k", ENV, config, seed=3) for _ in range(2))
+    first, second = (t.train(t.prepare_training_data(episodes)) for t in (trainer, other))
     assert first.losses == second.losses and len(first.losses) == 6
     assert first.loss_reduction > 0.2
     again = AgenticTrainer(str(trainer.save(tmp_path / "model")), ENV, config)
@@ -196,9 +190,8 @@ def test_episode_metrics_against_hand_computed_ones():
     assert (table["low"].dropna() <= table["high"].dropna()).all()
     assert "0.500 [" in str(metrics_text(table).loc["success", "model"])
     bad.truncated = True  # it states nothing, so there is nothing to calibrate
-    assert episode_metrics({"model": [good, bad]}).set_index("metric")["value"][
-        "calibration_error"
-    ] == pytest.approx(0.05)
+    table = episode_metrics({"model": [good, bad]})
+    assert table.set_index("metric")["value"]["calibration_error"] == pytest.approx(0.05)
     costly = [episode(-1.0), episode(-1.0, problem=1)]
     measured = episode_metrics({"expert": costly}, costly)["metric"].tolist()
     assert "expert_order" in measured and "optimality_gap" not in measured
@@ -216,11 +209,8 @@ def test_intervals_know_that_episodes_of_one_problem_are_alike():
 
 def test_a_share_of_none_or_all_is_not_certain():
     wrong = [episode(-1.0, success=False, problem=i) for i in range(4)]
-    table = episode_metrics({"x": wrong})
-    found = {
-        m: (v, a, b)
-        for m, v, a, b in zip(*(table[c] for c in ("metric", "value", "low", "high")), strict=True)
-    }
+    table = episode_metrics({"x": wrong}).set_index("metric")[["value", "low", "high"]]
+    found = {metric: tuple(row) for metric, row in zip(table.index, table.to_numpy(), strict=True)}
     assert found["success"] == pytest.approx((0.0, 0.0, 0.602), abs=5e-4)
     assert found["completed"] == pytest.approx((1.0, 0.398, 1.0), abs=5e-4)
     assert found["return"] == (-1.0, -1.0, -1.0)  # no share: its spread is its own
@@ -267,11 +257,11 @@ def test_a_folder_of_ones_own_is_trained_offline_and_online_by_an_adapter_in_bfl
     tokenizer.save_pretrained(tmp_path / "own")
     section = named_model(str(tmp_path / "own"), "cuda")
     world = Mathematics(families=("linear",), max_steps=3, instructions="brief")
-    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.2), world, world.problems("train", 160))
+    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.2), world, world.problems("train", 64))
     config = AgenticConfig(epochs=2, batch_size=16, max_response_length=40, max_turn_length=4)
     trainer = AgenticTrainer(section, world, config, device=device)
     result = trainer.train(trainer.prepare_training_data(episodes))
-    assert result.last_loss < result.first_loss and len(result.losses) == 20
+    assert result.last_loss < result.first_loss and len(result.losses) == 8
     sizes = [(p.requires_grad, p.numel()) for p in trainer.policy.model.parameters()]
     assert 0 < sum(n for trains, n in sizes if trains) < 0.1 * sum(n for _, n in sizes)
     folder = trainer.save(tmp_path / "offline")

@@ -93,12 +93,8 @@ class Script(BaseAgent):
 
 
 def test_a_state_behaves_like_a_dict():
-    agent = Script(
-        ("identify_operation", "subtract_terms"),
-        ("subtract_terms", 7),
-        ("distribute", None),
-        ("state_answer", {"value": "3"}),
-    )
+    moves = ("identify_operation", "subtract_terms"), ("subtract_terms", 7), ("distribute", None)
+    agent = Script(*moves, ("state_answer", {"value": "3"}))
     (episode,) = run_episodes(agent, environments.parse("mathematics"), "3x + 7 = 16")
     assert episode["success"] and [t.reward for t in episode["transitions"]] == [1.5, 2.0, -1.0, 3.0]
     state = agent.states[1]
@@ -128,10 +124,8 @@ class Counter(BaseEnvironment):
     def step(self, action, params=None):
         self.at += 1 if action == "up" else -1
         self.seen.append(self.at)
-        done = self.at == self.goal
-        return ActionResult(
-            f"{self.at} of {self.goal}", 1.0 if action == "up" else -1.0, done, {"success": done}
-        )
+        done, reward = self.at == self.goal, 1.0 if action == "up" else -1.0
+        return ActionResult(f"{self.at} of {self.goal}", reward, done, {"success": done})
 
 
 class Climber(BaseAgent):

@@ -146,9 +146,9 @@ CASE: dict[str, Any] = {
     ("business", CASE | {"budget": float("nan")}, "finite"),
     ("business", CASE | {"options": {n: CASE["options"]["shop"] for n in "aA"}}, "differ in case only"),
     ("business", CASE | {"chances": [0.5, 0.5]}, "chances"),
-    ("business", CASE | {"chances": [0.5, 0.6, 0.3]}, "chances"),
-    ("business", CASE | {"budget": 1}, "no 'business' problem"),
-    ("business", CASE | {"options": {}}, "no 'business' problem"),
+    ("business", CASE | {"chances": [0.5, 0.6, 0.3]}, "sum 1"),
+    ("business", CASE | {"budget": 1}, "No option is within budget"),
+    ("business", CASE | {"options": {}}, "No option is within budget"),
     ("business", CASE | {"chances": [float("nan")] * 3}, "chances"),
     ("creative_writing", {"topic": "x", "elements": "x", "words": [5], "paragraphs": 1}, "ValueError"),
 ])  # fmt: skip

@@ -32,7 +32,7 @@ class Script:
     def __init__(self, policy, *turns: str, stop: bool = True) -> None:
         self.policy, self.turns, self.stop, self.calls = policy, turns, stop, []
 
-    def sample(self, prompts, n, *, seed, max_tokens, temperature=1.0, top_p=1.0):
+    def sample(self, prompts, n, *, seed, max_tokens, **_):
         text = self.turns[min(len(self.calls), len(self.turns) - 1)]
         self.calls.append((len(prompts), n, seed))
         ids = self.policy.tokenizer.encode(text) + [self.policy.tokenizer.eos_token_id] * self.stop
@@ -48,10 +48,11 @@ class Script:
     def release(self) -> None: ...
 
 
+SOLVE = ("identify_operation subtract_terms", "subtract_terms 7", "divide_terms 3", "state_answer 3")
+
+
 def solve_script(policy):
-    return Script(
-        policy, "identify_operation subtract_terms", "subtract_terms 7", "divide_terms 3", "state_answer 3"
-    )
+    return Script(policy, *SOLVE)
 
 
 def test_appended_turns_are_the_templates_own_rendering(policy):
@@ -59,10 +60,8 @@ def test_appended_turns_are_the_templates_own_rendering(policy):
     (episode,) = play_episodes([task], solve_script(policy), policy, GENEROUS)
     messages = list(task.prompt)
     for step in episode.episode.transitions:
-        messages += [
-            {"role": "assistant", "content": step.text},
-            {"role": "user", "content": step.next_state},
-        ]
+        said, seen = {"role": "assistant", "content": step.text}, {"role": "user", "content": step.next_state}
+        messages += [said, seen]
     whole = policy.tokenizer.apply_chat_template(messages[:-1], tokenize=True, return_dict=False)
     mine = episode.context
     assert mine.tolist() == whole[: len(mine)]
@@ -85,9 +84,8 @@ def test_training_ids_are_the_sampled_ids(policy):
     spy.calls = []
     env = Mathematics(instructions="brief")
     tasks = [environment_task(env, p) for p in env.problems("train", 3)]
-    rollouts = [
-        episode.rollout() for episode in play_episodes(tasks, spy, policy, Limits(120, 20), n=2, seed=5)
-    ]
+    episodes = play_episodes(tasks, spy, policy, Limits(120, 20), n=2, seed=5)
+    rollouts = [episode.rollout() for episode in episodes]
     assert len(spy.calls) == 4 and all(len(call) == 6 for call in spy.calls)
     for i, r in enumerate(rollouts):
         sampled = np.concatenate([call[i][1].ids for call in spy.calls])
@@ -108,7 +106,7 @@ def test_a_rollout_carries_each_turns_reward_and_masks_observations(policy):
     assert r.reward is not None and (r.reward.value, r.reward.correct) == (8.5, True)
     spans = np.flatnonzero(np.diff(np.concatenate([[0], r.mask, [0]])))
     texts = [policy.tokenizer.decode(r.response_ids[a:b]) for a, b in spans.reshape(-1, 2)]
-    assert texts == [t + "<|im_end|>" for t in solve_script(policy).turns]
+    assert texts == [t + "<|im_end|>" for t in SOLVE]
     assert rollout_metrics([r])["environment/steps"] == 4
 
 
@@ -208,9 +206,8 @@ def test_a_template_whose_turn_ends_in_no_stop_token_is_refused(policy):
 def test_tasks_of_an_environment_are_a_source(policy):
     from rlkit.domains import sources
 
-    source = sources.parse(
-        {"kind": "environment", "environment": {"kind": "mathematics", "instructions": "brief"}}
-    )
+    brief = {"kind": "mathematics", "instructions": "brief"}
+    source = sources.parse({"kind": "environment", "environment": brief})
     task = source.task(3)
     assert task == source.task(3) and task.id != source.task(4).id
     assert environments.parse(dict(task.extra_info["environment"])).instructions == "brief"

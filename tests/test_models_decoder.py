@@ -113,11 +113,8 @@ def uneven(model):
     present = torch.arange(5)[None] < lengths[:, None]
     rows = Rows(torch.arange(6), ids, responses, Layout(mask, index, present))
     weights = torch.randn(6, 5, generator=rng) * present
-    own = [
-        tiny.reference_logprobs(model, prompts[index[i]], responses[i, :n].numpy())
-        for i, n in enumerate(lengths)
-    ]
-    return rows, weights, own
+    answers = [(prompts[index[i]], responses[i, :n].numpy()) for i, n in enumerate(lengths)]
+    return rows, weights, [tiny.reference_logprobs(model, *answer) for answer in answers]
 
 
 @pytest.mark.parametrize(("family", "checkpointing", "adapter"), [
@@ -176,12 +173,14 @@ def test_a_frozen_copy_merges_the_adapter():
     ids, mask, index = padded(tiny.prompts(3), 2)
     responses = torch.randint(1, tiny.VOCAB, (6, 5), generator=torch.Generator().manual_seed(3))
     live, copy = Decoder(adapted), Decoder(adapted, frozen=True)
-    expected, merged = (
-        logits_of(tiny.states(d, ids, mask, index, responses), d.head_weight) for d in (live, copy)
-    )
-    torch.testing.assert_close(merged, expected, atol=1e-5, rtol=1e-5)
+
+    def logits(decoder: Decoder) -> torch.Tensor:
+        return logits_of(tiny.states(decoder, ids, mask, index, responses), decoder.head_weight)
+
+    expected = logits(live)
+    torch.testing.assert_close(logits(copy), expected, atol=1e-5, rtol=1e-5)
     with adapted.disable_adapter():
-        plain = logits_of(tiny.states(live, ids, mask, index, responses), live.head_weight)
+        plain = logits(live)
     assert (plain - expected).abs().max() > 0.01  # the adapter really does something
 
 
@@ -252,9 +251,8 @@ def test_a_hub_out_of_reach_is_asked_once_and_the_error_names_what_needs_none(pu
         raise httpx.ConnectError("Name or service not known")
 
     monkeypatch.setattr(HfApi, "model_info", unreachable)
-    with pytest.raises(
-        UserError, match=r"is 'someone/nothing'.*ladder-30k …\), smollm2-135m-instruct, or a folder"
-    ):
+    said = r"is 'someone/nothing'.*ladder-30k …\), smollm2-135m-instruct, or a folder"
+    with pytest.raises(UserError, match=said):
         ASKS[purpose]()
     assert asked == [("someone/nothing", 5.0)]
     assert not caplog.records
@@ -268,15 +266,11 @@ def test_kernels_are_compiled_where_that_is_asked_for_or_worthwhile_and_possible
     lacking: list[str | None] = [None]
     monkeypatch.setattr(kernels, "missing_compiler", lambda: lacking[0])
     compiled.cache_clear()
-    cases = (
-        (None, True, COMPILED_FROM - 1),
-        (None, False, COMPILED_FROM),
-        (None, True, COMPILED_FROM),
-        (True, False, 1),
-    )
-    made = [kernels_for(asking(use), on_gpu, parameters) for use, on_gpu, parameters in cases]
-    assert [k is EAGER for k in made] == [True, True, False, False]
-    assert kernels_for(asking(False), True, COMPILED_FROM) is EAGER
+    for use, on_gpu, parameters, eager in (
+        (None, True, COMPILED_FROM - 1, True), (None, False, COMPILED_FROM, True), (None, True, COMPILED_FROM, False),
+        (True, False, 1, False), (False, True, COMPILED_FROM, True),
+    ):  # fmt: skip
+        assert (kernels_for(asking(use), on_gpu, parameters) is EAGER) is eager
     lacking[0] = "a compiler"
     compiled.cache_clear()
     assert kernels_for(asking(None), True, COMPILED_FROM) is EAGER
@@ -344,8 +338,5 @@ def test_frozen_weights_that_are_one_product_are_one_tensor_and_stay_the_models_
     save_model(Policy(model, load_tokenizer("ladder-10k"), (3,), 0), tmp_path)
     from safetensors.torch import load_file
 
-    kept = load_file(tmp_path / "model.safetensors")
-    assert torch.equal(
-        kept["model.layers.1.mlp.up_proj.weight"],
-        before["base_model.model.model.layers.1.mlp.up_proj.base_layer.weight"],
-    )
+    name, of = "model.layers.1.mlp.up_proj", "base_model.model.model.layers.1.mlp.up_proj.base_layer"
+    assert torch.equal(load_file(tmp_path / "model.safetensors")[f"{name}.weight"], before[f"{of}.weight"])

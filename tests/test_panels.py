@@ -32,11 +32,8 @@ def kind(widget: Any) -> str:
 def test_controls_come_from_the_schema():
     made = controls(config())
     lr, n = made["actor.optim.lr"], made["rollout.n"]
-    assert kind(lr) == "FloatLogSlider" and (lr.value, lr.min, lr.max) == (
-        1e-4,
-        pytest.approx(-6),
-        pytest.approx(-2),
-    )
+    assert kind(lr) == "FloatLogSlider"
+    assert (lr.value, lr.min, lr.max) == (1e-4, pytest.approx(-6), pytest.approx(-2))
     assert (kind(n), n.min, n.tooltip) == ("IntSlider", 1, "Samples a prompt (G).")
     assert made["model.lora_rank"].min == 0
     assert kind(made["actor.use_kl_loss"]) == "Checkbox"
@@ -63,11 +60,8 @@ def test_any_key_can_be_a_control():
 def test_every_control_accepts_its_range():
     for key, widget in controls(config()).items():
         log = kind(widget) == "FloatLogSlider"
-        ends = [getattr(widget, end, None) for end in ("min", "max")]
-        for value in (
-            *(10**end if log else end for end in ends if end is not None),
-            *getattr(widget, "options", ()),
-        ):
+        ends = [getattr(widget, end) for end in ("min", "max") if hasattr(widget, end)]
+        for value in (*(10**end if log else end for end in ends), *getattr(widget, "options", ())):
             if (key, value) != ("rollout.n", 1):  # GRPO compares samples of one prompt
                 ablation = Ablation(config(), FILE)
                 ablation.changes = {key: value}
@@ -175,10 +169,8 @@ def ablation(tmp_path):
 
 
 def test_runs_are_grouped_by_what_differs_and_those_like_the_controls_come_first(ablation):
-    assert {label: len(runs) for label, runs in ablation.beside().items()} == {
-        "optim.lr = 0.001": 1,
-        "base": 2,
-    }
+    sizes = {label: len(runs) for label, runs in ablation.beside().items()}
+    assert sizes == {"optim.lr = 0.001": 1, "base": 2}
     assert next(iter(ablation.beside())) == "optim.lr = 0.001"
     ablation.changes = {}
     assert next(iter(ablation.beside())) == "base"
@@ -210,7 +202,8 @@ def test_a_run_that_has_just_started_is_shown_without_numbers(ablation):
     beside = ablation.beside()
     metrics, evals = samples_of(beside)
     assert metrics["cell"].nunique() == 2
-    assert math.isnan(comparison(beside, evals).set_index("cell").loc["rollout.n = 16", "pass@1"])
+    row: Any = comparison(beside, evals).set_index("cell").loc["rollout.n = 16"]
+    assert math.isnan(row["pass@1"])
     panel = Panel(ablation)
     assert panel.refresh() is False  # nothing is being trained, and all of it can be drawn
 
@@ -363,21 +356,14 @@ def test_texts_of_a_model_are_escaped(browser):
 
 def test_a_prompt_stands_once_with_what_is_expected_and_answers_are_coloured(tmp_path):
     folder = write_run(tmp_path, config(), 10_000)
-    same = {
-        "task_id": "t",
-        "data_source": "m",
-        "prompt": "<i>1+1",
-        "ground_truth": "2",
-        "finish_reason": "stop",
-    }
+    same = {"task_id": "t", "data_source": "m", "prompt": "<i>1+1", "ground_truth": "2"}
+    same |= {"step": 30, "finish_reason": "stop"}
     rows: list[dict] = [
         {"response": "2!", "value": 1.0, "correct": True, "error": None},
         {"response": "3", "value": 0.0, "correct": False, "error": None},
         {"response": "4", "value": None, "correct": None, "error": "no judge"},
     ]
-    lines = [f"{row}" for row in pd.DataFrame([{"step": 30, **same, **row} for row in rows]).to_json(
-        orient="records", lines=True).splitlines()]  # fmt: skip
-    (folder / "samples.jsonl").write_text("\n".join(lines) + "\n")
+    pd.DataFrame([same | row for row in rows]).to_json(folder / "samples.jsonl", orient="records", lines=True)
     table = read_samples(folder)
     training = table[table["kind"] == "training"]
     assert list(training["outcome"]) == ["correct", "wrong", "not graded"] and len(table) == 480 + 3

@@ -45,14 +45,9 @@ def by_hand(c: dict[str, torch.Tensor]) -> np.ndarray:
         for head in range(heads):
             of = head * kv // heads
             new = qkv[row, heads + of], qkv[row, heads + kv + of]
+            length = int(c["lengths"][prompt])
             keys, values = (
-                np.concatenate(
-                    (
-                        prompts[i, prompt, of, : int(c["lengths"][prompt])],
-                        own[i, sequence, of, :step],
-                        [new[i]],
-                    )
-                )
+                np.concatenate((prompts[i, prompt, of, :length], own[i, sequence, of, :step], [new[i]]))
                 for i in (0, 1)
             )
             scores = keys @ qkv[row, head] / np.sqrt(qkv.shape[-1])

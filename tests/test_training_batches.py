@@ -29,9 +29,8 @@ def test_a_failed_grader_is_not_a_wrong_answer():
 
 
 def test_a_lone_graded_rollout_is_not_trained_on():
-    rollouts = [
-        rollout(r) for r in (Reward.of(True), FAILED, Reward.of(True), Reward.of(False), FAILED, FAILED)
-    ]
+    rewards = Reward.of(True), FAILED, Reward.of(True), Reward.of(False), FAILED, FAILED
+    rollouts = [rollout(r) for r in rewards]
     kept, counts = comparable(rollouts, n=2, max_error_rate=0.6, step=1)
     assert kept == [2, 3]
     assert counts["group/dropped"] == 2  # one group with a lone sample, one with none
@@ -43,9 +42,8 @@ def test_a_lone_graded_rollout_is_not_trained_on():
 def test_the_run_stops_when_too_much_cannot_be_graded():
     rollouts = [rollout(Reward.of(True))] * 9 + [rollout(FAILED)]
     assert comparable(rollouts, n=10, max_error_rate=0.1, step=3)[0] == list(range(9))
-    with pytest.raises(
-        RunStopped, match=r"step 3, 1 of 10 answers .*max_error_rate = 0.05 .*the worker was killed"
-    ):
+    said = r"step 3, 1 of 10 answers .*max_error_rate = 0.05 .*the worker was killed"
+    with pytest.raises(RunStopped, match=said):
         comparable(rollouts, n=10, max_error_rate=0.05, step=3)
 
 
@@ -76,15 +74,8 @@ def test_a_cut_answer_is_compared_with_and_not_trained_on():
 
 
 def test_groups_that_differ_are_told_by_answers_or_by_rewards():
-    rewards = [
-        Reward.of(False, 0.1),
-        Reward.of(False, 0.2),
-        Reward.of(True),
-        FAILED,
-        Reward.of(True),
-        Reward.of(False),
-    ]
-    rollouts = [rollout(r) for r in rewards]
+    close = Reward.of(False, 0.1), Reward.of(False, 0.2)
+    rollouts = [rollout(r) for r in (*close, Reward.of(True), FAILED, Reward.of(True), Reward.of(False))]
     assert unequal(rollouts, 2, "acc") == [False, False, True]
     assert unequal(rollouts, 2, "score") == [True, False, True]
 
@@ -116,10 +107,6 @@ def test_a_step_reports_groups_lengths_and_domains():
 
 
 def test_a_group_varies_within_itself_and_counts_where_anything_was_graded():
-    rewards = [
-        *map(Reward.of, (True, True, True, False)),
-        *[Reward.of(False)] * 4,
-        *[Reward.failed("no")] * 4,
-    ]
+    rewards = [*map(Reward.of, (True, True, True, False)), *[Reward.of(False)] * 4, *[FAILED] * 4]
     summary = rollout_summary([rollout(r, 1) for r in rewards], n=4)
     assert summary["group/zero_variance"] == 0.5 and summary["critic/score/mean"] == 3 / 8

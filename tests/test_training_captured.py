@@ -5,14 +5,12 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
-from test_training_algorithms import config, learning
+from test_training_algorithms import LENGTHS, config, learning
 
 from rlkit.models.decoder import Decoder
 from rlkit.training import forward
 from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
 from rlkit.training.loop import learn
-
-LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
 
 
 def batch(lengths=LENGTHS, group_size=2):
@@ -35,9 +33,8 @@ def test_log_probs_entropies_and_gradients_are_those_of_a_packed_pass(family):
         (logprobs * torch.arange(logprobs.numel()).view_as(logprobs)).sum().backward()
         results.append((logprobs.detach(), entropy, *(p.grad for p in model.parameters())))
     assert passes.captures == 1  # the first pass ran packed, the second padded
-    for a, b, c in zip(*results, strict=True):
-        torch.testing.assert_close(b, a, atol=1e-10, rtol=1e-8)
-        torch.testing.assert_close(c, a, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(results[1], results[0], atol=1e-10, rtol=1e-8)
+    torch.testing.assert_close(results[2], results[0], atol=1e-12, rtol=1e-12)
     assert not results[1][0][rows.layout.present.logical_not()].any()
 
 
@@ -78,9 +75,7 @@ def test_an_update_by_captured_passes_is_the_update(monkeypatch, changes):
     results = []
     for use in (False, True):
         model, made = tiny.model().double(), batch()
-        made.rewards[2:4] = (
-            0.25  # a group without advantages: skipped by one, computed for nothing by the other
-        )
+        made.rewards[2:4] = 0.25  # no advantages: skipped by one, computed for nothing by the other
         made.rewards[2:4] *= made.mask[2:4].cumsum(-1) == 1
         u = learning(config(**changes), model, Decoder(tiny.model(seed=1).double(), frozen=True))
         passes = CapturedPasses(u.actor.decoder, u.config.rollout.temperature)
@@ -94,5 +89,4 @@ def test_an_update_by_captured_passes_is_the_update(monkeypatch, changes):
     assert padded == pytest.approx(plain, rel=1e-6, abs=1e-9)
     # There prompts meet fewer of their samples.
     assert counted == flops or "actor__micro_batch_tokens" in changes
-    for a, b in zip(weights, same, strict=True):
-        torch.testing.assert_close(b, a, atol=1e-10, rtol=1e-8)
+    torch.testing.assert_close(same, weights, atol=1e-10, rtol=1e-8)

@@ -97,9 +97,7 @@ def test_an_adapter_is_opened_over_the_warm_start_that_it_was_trained_over(adapt
     info["warm_start"]["name"] = "ladder-30k-gpu"
     (run / "run.json").write_text(json.dumps(info))
     monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "warm")
-    with pytest.raises(
-        UserError, match="trained over the warm start .*ladder-30k-gpu, which is not here: copy"
-    ):
+    with pytest.raises(UserError, match="over the warm start .*ladder-30k-gpu, which is not here: copy"):
         open_saved(run)
     shutil.copytree(started.folder, tmp_path / "warm" / "ladder-30k-gpu")
     assert torch.equal(logits(open_saved(run).policy.model), ours)

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from study_folder import config
+
+from rlkit.config import RunConfig
 
 
 def offline_history(folder: Path) -> dict[str, list[int]]:
@@ -43,45 +44,29 @@ def log_records(content: bytes):
 
 
 TRACK = """
-import sys, time, pathlib
+import sys, pathlib
+from rlkit.config import RunConfig
 from rlkit.training.tracking import Tracker
-sys.path.insert(0, sys.argv[2])
-import test_training_tracking as t
-began = time.monotonic()
-run = t.config(trainer={"logger": ["wandb"], "total_training_steps": 20})
-trackers = Tracker(run, pathlib.Path(sys.argv[1]))
-print("SECONDS", time.monotonic() - began)
+trackers = Tracker(RunConfig.model_validate({"trainer": {"logger": ["wandb"]}}), pathlib.Path(sys.argv[1]))
 for step in range(3):
     trackers.log(step, {"critic/score/mean": step / 10})
 trackers.close()
 """
-
-
-def run_without(folder: Path, **env: str) -> float:
-    """Track three steps in a process without a key or a terminal; seconds until the tracker was ready."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
-    kept |= {"HOME": str(folder), "WANDB_CONFIG_DIR": str(folder), "NETRC": str(folder / "none"), **env}
-    here = str(Path(__file__).parent)
-    done = subprocess.run(
-        [sys.executable, "-c", TRACK, str(folder), here], env=kept, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "(1)" not in done.stdout and "Enter your choice" not in done.stdout + done.stderr
-    return float(done.stdout.split("SECONDS")[1].split()[0])
+NO_NETWORK = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
 
 
 @pytest.mark.parametrize("env", [
     pytest.param({}, id="no key"),
-    # Half a minute, after which W&B gives up.
-    pytest.param(
-        {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"},
-        id="no network",
-        marks=pytest.mark.slow,
-    ),
+    pytest.param(NO_NETWORK, id="no network", marks=pytest.mark.slow(reason="W&B tries for half a minute")),
 ])  # fmt: skip
 def test_without_a_key_or_a_network_it_is_offline_and_asks_nothing(tmp_path, env):
-    run_without(tmp_path, **env)
-    (name,) = offline_history(tmp_path)
-    assert name == f"run-{config(trainer={'total_training_steps': 20}).id}"
-    assert offline_history(tmp_path)[name] == [0, 1, 2]
+    """In a process without a key or a terminal."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
+    kept |= {"HOME": str(tmp_path), "WANDB_CONFIG_DIR": str(tmp_path), "NETRC": str(tmp_path / "none"), **env}
+    done = subprocess.run(
+        [sys.executable, "-c", TRACK, str(tmp_path)], env=kept, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "(1)" not in done.stdout and "Enter your choice" not in done.stdout + done.stderr
+    assert offline_history(tmp_path) == {f"run-{RunConfig.model_validate({}).id}": [0, 1, 2]}

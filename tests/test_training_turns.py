@@ -1,16 +1,14 @@
 """Credit by turn: against enumeration and verl's own estimator; cut episodes."""
 
-import json
 from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from tiny import configured, metrics_of
 
 from rlkit.backends import train
-from rlkit.config import RunConfig
-from rlkit.params import validate
 from rlkit.training import algorithms
 from rlkit.training.algorithms import turn_gae
 
@@ -77,9 +75,8 @@ CONTENT = {
 
 @pytest.mark.filterwarnings("ignore:step 1")
 def test_a_run_credits_turns_and_counts_them(tmp_path):
-    content = CONTENT | {"algorithm": {"adv_estimator": "turn_gae"}}
-    run = train(validate(RunConfig, content), root=tmp_path, progress=False)
-    last = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])
+    run = train(configured(CONTENT, algorithm__adv_estimator="turn_gae"), root=tmp_path, progress=False)
+    last = metrics_of(run)[-1]
     assert run.status == "finished"
     assert last["training/turns"] == last["training/environment_steps"] >= 12
     assert last["environment/turns/max"] >= 2 and last["environment/truncated"] == 1.0

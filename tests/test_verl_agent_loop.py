@@ -17,11 +17,13 @@ from rlkit.verl.reward import PLACE, UngradedAnswer
 
 TOKENIZER = byte_tokenizer()
 STOP: Any = TOKENIZER.convert_tokens_to_ids(END)
-MOVES = ["subtract_terms 7", "nonsense", "divide_coefficient 3", "state_answer 3"]
 
 
 def said(text: str, ended: bool = True) -> list[int]:
     return [*TOKENIZER.encode(text), *([STOP] if ended else [])]
+
+
+MOVES = [said(move) for move in ("subtract_terms 7", "nonsense", "divide_coefficient 3", "state_answer 3")]
 
 
 class ScriptedServer:
@@ -77,16 +79,8 @@ def run(task: Task, turns: list[list[int]], folder=None, length: int = 240, turn
         )  # fmt: skip
         row = task.to_row()
         sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
-        out = await loop.run(
-            sampling,
-            raw_prompt=row["prompt"],
-            global_steps=4,
-            uid="u",
-            session_id=2,
-            priority=np.int64(1),
-            **row,
-        )
-        return out, server
+        told: Any = {"global_steps": 4, "uid": "u", "session_id": 2, "priority": np.int64(1)}
+        return await loop.run(sampling, raw_prompt=row["prompt"], **told, **row), server
 
     return asyncio.run(go())
 
@@ -99,7 +93,7 @@ def local(task: Task, turns: list[list[int]], length: int = 240):
 
 @pytest.mark.parametrize("ended", [True, False], ids=["turns end themselves", "turns are cut"])
 def test_an_episode_is_the_local_one_token_for_token(ended, tmp_path):
-    turns = [said(move, ended) for move in MOVES]
+    turns = MOVES if ended else [turn[:-1] for turn in MOVES]
     out, _ = run(equation(), turns, tmp_path)
     expected = local(equation(), turns)
     if not ended:  # verl's builder appends no end of turn that the policy did not write; the local one does
@@ -116,29 +110,27 @@ def test_an_episode_is_the_local_one_token_for_token(ended, tmp_path):
 
 
 def test_observations_are_masked_and_the_last_token_is_the_policy_s():
-    turns = [said(move) for move in MOVES]
-    out, server = run(equation(), turns)
+    out, server = run(equation(), MOVES)
     ids, mask = np.array(out.response_ids), np.array(out.response_mask)
-    assert ids[mask == 1].tolist() == [token for turn in turns for token in turn]
+    assert ids[mask == 1].tolist() == [token for turn in MOVES for token in turn]
     assert mask[-1] == 1 and ids[-1] == STOP
     assert "3x = 9" in TOKENIZER.decode(ids[mask == 0])
     for k in range(1, 4):  # every prompt extends the one before it: nothing is encoded again
-        before, now = server.calls[k - 1][0] + turns[k - 1], server.calls[k][0]
+        before, now = server.calls[k - 1][0] + MOVES[k - 1], server.calls[k][0]
         assert now[: len(before)] == before
 
 
 def test_an_episode_that_runs_out_of_room_ends_before_the_observation():
-    turns = [said(move) for move in MOVES]
-    full, _ = run(equation(), turns)
+    full, _ = run(equation(), MOVES)
     first_observation = full.response_mask.index(0)
-    out, _ = run(equation(), turns, length=first_observation + 3)
+    out, _ = run(equation(), MOVES, length=first_observation + 3)
     assert out.response_mask == [1] * first_observation
     assert out.extra_fields[PLACE]["finish_reason"] == "length"
     assert out.reward_score == 2.0  # what the first move earned
 
 
 def test_a_turn_is_cut_at_its_limit():
-    _, server = run(equation(), [said(move) for move in MOVES], turn=30)
+    _, server = run(equation(), MOVES, turn=30)
     assert [call[1]["max_tokens"] for call in server.calls] == [30] * 4
 
 
@@ -157,7 +149,7 @@ def test_an_answer_is_sampled_once_and_left_to_compute_score():
 
 
 def test_what_verl_stores_of_an_episode_has_its_return_on_the_last_token():
-    stored = run(equation(), [said(move) for move in MOVES])[0].as_dict()
+    stored = run(equation(), MOVES)[0].as_dict()
     assert stored["rm_scores"].sum() == stored["rm_scores"][-1] == 3.0
     assert stored["response_mask"][-1] == 1
 
@@ -170,7 +162,7 @@ def test_a_defect_of_the_environment_drops_the_episode_and_is_told(tmp_path, mon
 
     monkeypatch.setattr(Mathematics, "act", broken)
     with pytest.raises(UngradedAnswer, match="ZeroDivisionError: no such world"):
-        run(equation(), [said(move) for move in MOVES], tmp_path)
+        run(equation(), MOVES, tmp_path)
     reader = AnswerReader(tmp_path)
     reader.poll()
     (row,) = reader.take(4, "train")

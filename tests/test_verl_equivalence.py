@@ -1,5 +1,6 @@
 """The same rollouts give the same advantages and losses in the local trainer and in verl's."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,8 @@ def verl_advantages(batch: Batch, c: RunConfig, composed: Any) -> tuple[torch.Te
 
     assert batch.values is not None
     tensors = {"token_level_rewards": batch.rewards, "response_mask": batch.mask, "values": batch.values}
-    data = DataProto.from_dict(
-        tensors, non_tensors={"uid": np.array([str(g) for g in batch.group], dtype=object)}
-    )
+    groups = np.array([str(g) for g in batch.group], dtype=object)
+    data = DataProto.from_dict(tensors, non_tensors={"uid": groups})
     a = composed.algorithm
     done = compute_advantage(
         data, adv_estimator=a.adv_estimator, gamma=a.gamma, lam=a.lam, num_repeat=c.rollout.n,
@@ -109,9 +109,8 @@ def verl_loss(batch: Batch, logprobs: torch.Tensor, composed: Any) -> torch.Tens
         "advantages": packed(batch.advantages),
     }
     data = TensorDict(fields, batch_size=[len(LENGTHS)])
-    tu.assign_non_tensor(
-        data, dp_size=1, batch_num_tokens=int(batch.mask.sum()), global_batch_size=len(LENGTHS)
-    )
+    sizes = {"batch_num_tokens": int(batch.mask.sum()), "global_batch_size": len(LENGTHS)}
+    tu.assign_non_tensor(data, dp_size=1, **sizes)
     shifted = [  # the log-prob of a token stands where the token before it is the input
         torch.cat([torch.zeros(width - 1), row[:length], torch.zeros(1)])
         for row, length in zip(logprobs, LENGTHS, strict=True)
@@ -154,19 +153,15 @@ def test_losses_and_gradients(actor):
     generator = torch.Generator().manual_seed(2)
     moved = batch.old_logprobs + 0.3 * torch.randn(batch.mask.shape, generator=generator) * batch.mask
     composed, results = compose(c), []
-    for loss_of in (
-        lambda x: local_loss(batch, x, c, 1),
-        lambda x: local_loss(batch, x, c, 4),
-        lambda x: verl_loss(batch, x, composed),
-    ):
+    local = (partial(local_loss, batch, c=c, parts=parts) for parts in (1, 4))
+    for loss_of in (*local, partial(verl_loss, batch, composed=composed)):
         logprobs = moved.clone().requires_grad_()
         loss = loss_of(logprobs)
         loss.backward()
         assert logprobs.grad is not None
         results.append((loss.detach(), logprobs.grad * batch.mask))
     for other in results[1:]:
-        torch.testing.assert_close(other[0], results[0][0], atol=1e-6, rtol=1e-5)
-        torch.testing.assert_close(other[1], results[0][1], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(other, results[0], atol=1e-6, rtol=1e-5)
     assert results[0][1].abs().max() > 1e-4
 
 
@@ -178,18 +173,14 @@ def test_the_ladder_s_tokenizer_and_template_satisfy_verl_s_token_builder():
     tokenizer, hf = byte_tokenizer(), ladder_config("ladder-10k")
     assert hf.vocab_size == len(tokenizer)  # a larger one lets the trainer put mass where vLLM never samples
     builder = create_continuous_token_builder(tokenizer, hf_model_type=hf.model_type)
-    chat = [
-        {"role": "user", "content": "1 + 1"},
-        {"role": "assistant", "content": "2"},
-        {"role": "user", "content": "é\n"},
-    ]
+    said = (("user", "1 + 1"), ("assistant", "2"), ("user", "é\n"))
+    chat = [{"role": role, "content": text} for role, text in said]
     ids = builder.build_initial_tokens(chat[:1])
     stop: Any = tokenizer.eos_token_id
     ids = builder.merge_assistant_tokens(ids, [*tokenizer.encode("2"), stop]).token_ids
     ids = builder.merge_context_tokens(chat[:2], chat, ids).token_ids
-    assert ids == tokenizer.apply_chat_template(
-        chat, add_generation_prompt=True, tokenize=True, return_dict=False
-    )
+    whole = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert ids == whole
 
 
 def test_verl_s_critic_starts_at_zero_without_flash_attn(tmp_path, monkeypatch):
@@ -225,9 +216,5 @@ def test_log_probs_without_logits_are_those_of_the_loop_that_they_replace():
     loop = logprobs_from_logits_v2(logits.flatten(0, 1), targets.flatten()).view(3, 400)
     torch.testing.assert_close(fused, loop)
     torch.testing.assert_close(entropy, torch.distributions.Categorical(logits=logits).entropy())
-    for a, b in zip(
-        torch.autograd.grad((fused * upstream).sum(), (states, weight)),
-        torch.autograd.grad((loop * upstream).sum(), (states, weight)),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+    a, b = (torch.autograd.grad((x * upstream).sum(), (states, weight)) for x in (fused, loop))
+    torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
