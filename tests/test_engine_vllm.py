@@ -40,9 +40,8 @@ def gap(policy, groups, temperature=1.0) -> float:
     rows = Rows.of(batch, torch.arange(len(flat)))
     with torch.no_grad():
         ours, _ = token_logprobs(Decoder(policy.model), rows, temperature)
-    return float(
-        np.abs(ours[rows.layout.present].numpy() - np.concatenate([s.logprobs for _, s in flat])).max()
-    )
+    theirs = np.concatenate([s.logprobs for _, s in flat])
+    return float(np.abs(ours[rows.layout.present].numpy() - theirs).max())
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

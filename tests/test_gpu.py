@@ -3,7 +3,6 @@
 pytest -m gpu tests/test_gpu.py
 """
 
-import json
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -41,26 +40,19 @@ def config(**changes) -> RunConfig:
     return validate(RunConfig, base | changes)
 
 
-def metrics(run) -> list[dict]:
-    return [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_captured_decoding_draws_what_the_step_by_step_sampler_draws():
     model, prompts = tiny.model().cuda(), tiny.prompts(9)
     captured, plain = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
     plain.fixed = False
     for seed in range(3):  # as it is, captured, replayed
-        options = dict(seed=seed, max_tokens=40)
-        for a, b in zip(
-            captured.sample(prompts, 20, **options), plain.sample(prompts, 20, **options), strict=True
-        ):
+        groups, others = (s.sample(prompts, 20, seed=seed, max_tokens=40) for s in (captured, plain))
+        for a, b in zip(groups, others, strict=True):
             same = np.mean([x.ids.tolist() == y.ids.tolist() for x, y in zip(a, b, strict=True)])
             # Another batch size is another kernel: a draw at the very border may fall over it.
             assert same > 0.9
             for x, y in zip(a, b, strict=True):
-                n = min(len(x.ids), len(y.ids))
                 if x.ids.tolist() == y.ids.tolist():
-                    np.testing.assert_allclose(x.logprobs[:n], y.logprobs[:n], atol=1e-4)
+                    np.testing.assert_allclose(x.logprobs, y.logprobs, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -71,12 +63,10 @@ def test_the_decoding_kernel_computes_the_attention_of_each_row(dtype, bound, he
     from rlkit.samplers.decode_kernel import attend
 
     torch.manual_seed(0)
-    options = dict(dtype=torch.float64, device="cuda")
+    options: dict = dict(dtype=torch.float64, device="cuda")
     prompts, own = torch.randn(2, 3, kv, 200, d, **options), torch.randn(2, 10, kv, 150, d, **options)
-    index = [
-        torch.tensor(x, device="cuda")
-        for x in ([0, 3, 5, 8, 9], [0, 0, 0, 1, 1, 1, 2, 2, 2, 0], [200, 3, 65])
-    ]
+    owners, prompt, lengths = [0, 3, 5, 8, 9], [0, 0, 0, 1, 1, 1, 2, 2, 2, 0], [200, 3, 65]
+    index = [torch.tensor(x, device="cuda") for x in (owners, prompt, lengths)]
     for step in (0, 1, 64, 149):
         qkv, at = torch.randn(5, heads + 2 * kv, d, **options), torch.tensor([step], device="cuda")
         exact = decode_attention(qkv, prompts, own, *index, at)
@@ -173,7 +163,7 @@ def test_a_run_trains_and_sampler_and_trainer_agree(tmp_path, changes, tf32, bou
     c = override(config().model_dump(mode="json"), {"rollout.sync_check_freq": 1, "trainer.tf32": tf32})
     c = validate(RunConfig, override(c, {f"model.{key}": value for key, value in changes.items()}))
     run = train(c, root=tmp_path, progress=False)
-    gaps = [m["policy/logprob_gap"] for m in metrics(run) if "policy/logprob_gap" in m]
+    gaps = [m["policy/logprob_gap"] for m in tiny.metrics_of(run) if "policy/logprob_gap" in m]
     assert run.status == "finished" and gaps and max(gaps) < bound
 
 
@@ -207,14 +197,8 @@ def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dty
         return torch.cat([p.grad.flatten() for p in optimizer.parameters if p.grad is not None])
 
     for _ in range(3):  # the first pass runs as it is, the second is captured, all others are replayed
-        replayed, packed, true = (
-            gradient(forward)
-            for forward in (
-                passes,
-                lambda part: token_logprobs(decoder, part, 0.7),
-                lambda part: token_logprobs(exact, part, 0.7),
-            )
-        )
+        replayed = gradient(passes)
+        packed, true = (gradient(lambda part, d=d: token_logprobs(d, part, 0.7)) for d in (decoder, exact))
         # Another attention kernel rounds otherwise, in bfloat16 visibly; it must not round worse.
         assert (replayed - true).norm() <= 2 * (packed - true).norm() + 1e-5 * true.norm()
         with torch.no_grad():  # in place, as an optimizer does: the graphs read the new weights
@@ -264,10 +248,9 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(tmp_path):
             if session.step == 3:
                 session.save()
     cut = train(c, root=tmp_path / "cut", progress=False)
-    for a, b in zip(metrics(whole), metrics(cut), strict=True):
-        assert a["step"] == b["step"] and a["compute/total_flops"] == pytest.approx(
-            b["compute/total_flops"], rel=1e-3
-        )
+    for a, b in zip(tiny.metrics_of(whole), tiny.metrics_of(cut), strict=True):
+        assert a["step"] == b["step"]
+        assert a["compute/total_flops"] == pytest.approx(b["compute/total_flops"], rel=1e-3)
         if "actor/pg_loss" in a:
             assert a["actor/pg_loss"] == pytest.approx(b["actor/pg_loss"], abs=1e-3)
             assert a["critic/score/mean"] == pytest.approx(b["critic/score/mean"], abs=0.02)

@@ -306,16 +306,11 @@ BIG = {
     "model.path": "Qwen/Qwen2.5-Coder-1.5B-Instruct", "model.lora_rank": 0, "model.enable_gradient_checkpointing": True,
     "data.max_prompt_length": 384, "trainer.total_training_steps": 5,
 }  # fmt: skip
+SHARDED = {"rollout.tensor_model_parallel_size": 2}
 MEASURED = [  # GPUs, changes, tokens of prompts and answers; seconds of a step by phase on H200s: docs/scale.md
     (1, {}, (133, 150), {"rollout": 7.6, "log-probs": 4.8, "update": 8.9}, 22.6),
     (2, {}, (133, 150), {"rollout": 4.5, "log-probs": 2.8, "update": 5.2}, 14.3),
-    (
-        2,
-        {"rollout.tensor_model_parallel_size": 2},
-        (133, 150),
-        {"rollout": 7.0, "log-probs": 2.6, "update": 4.4},
-        15.6,
-    ),
+    (2, SHARDED, (133, 150), {"rollout": 7.0, "log-probs": 2.6, "update": 4.4}, 15.6),
     (2, BIG, (133, 226), {"rollout": 13.9, "log-probs": 3.6, "update": 9.6}, 27.9),
 ]
 
@@ -329,7 +324,7 @@ def test_steps_of_verl_are_predicted_to_30_percent(gpus, changes, lengths, phase
 
 
 @pytest.mark.parametrize(("changes", "lengths", "update"), [
-    ({"rollout.tensor_model_parallel_size": 2}, (133, 150), 64.8), (BIG, (133, 226), 20.2),
+    (SHARDED, (133, 150), 64.8), (BIG, (133, 226), 20.2),
 ])  # fmt: skip
 def test_memory_of_verls_update_is_predicted_to_40_percent(changes, lengths, update):
     found = fit("params/verl_real.yaml", {"trainer.n_gpus_per_node": 2, **changes}, "h200", lengths)
