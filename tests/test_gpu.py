@@ -65,8 +65,9 @@ def test_the_decoding_kernel_computes_the_attention_of_each_row(dtype, bound, he
     torch.manual_seed(0)
     options: dict = dict(dtype=torch.float64, device="cuda")
     prompts, own = torch.randn(2, 3, kv, 200, d, **options), torch.randn(2, 10, kv, 150, d, **options)
-    owners, prompt, lengths = [0, 3, 5, 8, 9], [0, 0, 0, 1, 1, 1, 2, 2, 2, 0], [200, 3, 65]
-    index = [torch.tensor(x, device="cuda") for x in (owners, prompt, lengths)]
+    places = [0, 3, 5, 8, 9], [0, 0, 0, 1, 1, 1, 2, 2, 2, 0], [200, 3, 65]
+    owner, prompt, lengths = (torch.tensor(x, device="cuda") for x in places)
+    index = owner, prompt, lengths
     for step in (0, 1, 64, 149):
         qkv, at = torch.randn(5, heads + 2 * kv, d, **options), torch.tensor([step], device="cuda")
         exact = decode_attention(qkv, prompts, own, *index, at)

@@ -13,6 +13,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+from waiting import wait_for
 
 import rlkit
 from rlkit.errors import UserError
@@ -52,13 +53,6 @@ def config(tmp_path):
         if process is not None and process.pid != os.getpid():
             process.kill()
             process.wait()
-
-
-def wait_for(condition, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.05)
 
 
 def steps(folder: Path) -> list[int]:

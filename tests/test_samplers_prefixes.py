@@ -16,12 +16,6 @@ def longer(prompts, samples, seed):
     return [np.concatenate([p, s.ids, o]) for p, s, o in zip(prompts, samples, observed, strict=True)]
 
 
-def assert_same(mine, own):
-    for a, b in zip(mine, own, strict=True):
-        assert a.ids.tolist() == b.ids.tolist() and a.finish_reason == b.finish_reason
-        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
-
-
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 @pytest.mark.parametrize("fixed", [False, True])
 def test_turns_of_a_session_draw_what_whole_prompts_draw(family, fixed):
@@ -32,13 +26,13 @@ def test_turns_of_a_session_draw_what_whole_prompts_draw(family, fixed):
     options = {"max_tokens": 6, "temperature": 0.8}
     groups, own = (s.sample(first, 4, seed=0, **options) for s in (session, sampler))
     samples = [s for group in groups for s in group]
-    assert_same(samples, [s for group in own for s in group])
+    tiny.assert_same(groups, own)
     prompts = longer([p for p in first for _ in range(4)], samples, 1)
     for turn in (1, 2, 3):
         kept = range(0, len(prompts), turn)  # some end, and others begin in between
         prompts = [prompts[i] for i in kept] + tiny.prompts(2, seed=10 + turn)
         mine, own = (s.sample(prompts, 1, seed=turn, **options) for s in (session, sampler))
-        assert_same([g[0] for g in mine], [g[0] for g in own])
+        tiny.assert_same(mine, own)
         prompts = longer(prompts, [g[0] for g in mine], turn)
 
 
@@ -75,7 +69,7 @@ def test_a_session_that_is_synced_forgets_what_the_old_weights_computed():
     session.sample(prompts, 1, seed=0, max_tokens=3)
     session.sync(new)
     after, own = (s.sample(prompts, 1, seed=0, max_tokens=3) for s in (session, TorchSampler(new, ())))
-    assert_same([g[0] for g in after], [g[0] for g in own])
+    tiny.assert_same(after, own)
 
 
 def test_a_long_prompt_does_not_pad_the_short_ones():

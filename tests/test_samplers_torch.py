@@ -24,14 +24,6 @@ def drawn(groups) -> list[list[int]]:
     return [sample.ids.tolist() for group in groups for sample in group]
 
 
-def assert_same(groups, others) -> None:
-    """The same ids, ends and, but for rounding, log-probs."""
-    assert drawn(groups) == drawn(others)
-    for a, b in zip(chain(*groups), chain(*others), strict=True):
-        assert a.finish_reason == b.finish_reason
-        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=2e-5)
-
-
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
 def test_log_probs_are_the_models_own_at_the_sampling_temperature(temperature):
     model, prompts = tiny.model(), tiny.prompts(5)
@@ -181,7 +173,7 @@ def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed)
     whole = sampler.sample(prompts, 3, **options)
     monkeypatch.setattr(torch_sampler, "PREFILLED", 2 * max(map(len, prompts)))
     sampler.fixed = fixed
-    assert_same(sampler.sample(prompts, 3, **options), whole)
+    tiny.assert_same(sampler.sample(prompts, 3, **options), whole)
 
 
 def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch):
@@ -209,10 +201,10 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     for seed, count, n, tokens in ((1, 5, 6, 12), (2, 2, 3, 5), (3, 7, 6, 20)):
         options: dict[str, Any] = dict(seed=seed, max_tokens=tokens, temperature=temperature)
         prompts = tiny.prompts(count, seed=seed)
-        assert_same(dynamic.sample(prompts, n, **options), fixed.sample(prompts, n, **options))
+        tiny.assert_same(dynamic.sample(prompts, n, **options), fixed.sample(prompts, n, **options))
     other = tiny.model(seed=9)
     dynamic.sync(other), fixed.sync(other)
-    assert_same(*(s.sample(tiny.prompts(3), 2, seed=4, max_tokens=6) for s in (dynamic, fixed)))
+    tiny.assert_same(*(s.sample(tiny.prompts(3), 2, seed=4, max_tokens=6) for s in (dynamic, fixed)))
 
 
 @pytest.mark.parametrize(("sequences", "rows"), [

@@ -6,13 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import psutil
 import pytest
+from waiting import wait_for
 
 from rlkit.errors import UserError
 from rlkit.serving.app import KEEP_ALIVE, listen
@@ -92,13 +92,6 @@ def refuses(url: str) -> bool:
     return False
 
 
-def wait_until(condition) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.02)
-
-
 def test_bad_requests_disturb_nobody_and_told_to_stop_it_finishes_what_runs():
     bodies: list[tuple[Any, int]] = [
         ("x" * 20_000_000, 413),
@@ -120,12 +113,12 @@ def test_bad_requests_disturb_nobody_and_told_to_stop_it_finishes_what_runs():
         assert [a.status_code for a in answers] == [200] * 5 + [status for _, status in bodies]
         assert all(a.json()["error"].endswith(".") for a in answers[5:])
         left, plain = post(url, "/solve", problem(7)), post(url, "/solve", problem(8))
-        wait_until(lambda: active(url) == 2)
+        wait_for(lambda: active(url) == 2)
         left.close()  # whose episode goes on for others
         with httpx.Client(base_url=url) as client:
             client.get("/healthz")
             process.send_signal(signal.SIGTERM)
-            wait_until(lambda: refuses(url))
+            wait_for(lambda: refuses(url))
             with pytest.raises(httpx.TransportError):
                 client.post("/solve", json=problem(9))  # on a connection that was open
         answered = read_all(plain)
@@ -136,7 +129,7 @@ def test_bad_requests_disturb_nobody_and_told_to_stop_it_finishes_what_runs():
 def test_what_does_not_finish_in_time_is_told_so():
     with running(0.5, grace=1.0) as (process, url):
         plain = post(url, "/solve", problem(2))
-        wait_until(lambda: active(url) == 1)
+        wait_for(lambda: active(url) == 1)
         process.send_signal(signal.SIGINT)
         answered = read_all(plain)
         assert answered.startswith(b"HTTP/1.1 503") and b'{"error":"The server is stopping."}' in answered

@@ -6,6 +6,7 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,12 @@ def pretrained(folder: Path) -> str:
     return str(folder)
 
 
+def start(c, *told) -> Any:
+    started = warm_start.warm_start(c, *told)
+    assert started is not None
+    return started
+
+
 def weights(started) -> dict[str, torch.Tensor]:
     return load_file(started.folder / "model.safetensors")
 
@@ -51,7 +58,7 @@ def equal(one, other) -> bool:
 
 
 def test_a_start_that_was_ended_goes_on_to_the_same_bits(cache, monkeypatch, tmp_path):
-    whole, steps, step = warm_start.warm_start(config()), [], SupervisedTrainer.step
+    whole, steps, step = start(config()), [], SupervisedTrainer.step
     monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "other")
     monkeypatch.setattr(warm_start, "KEEP_EVERY", 0.0)
 
@@ -64,19 +71,18 @@ def test_a_start_that_was_ended_goes_on_to_the_same_bits(cache, monkeypatch, tmp
     monkeypatch.setattr(SupervisedTrainer, "step", ends_at_seven)
     with pytest.raises(KeyboardInterrupt):
         warm_start.warm_start(config())
-    started = warm_start.warm_start(config())
-    assert whole is not None and started is not None and whole.facts == started.facts
+    started = start(config())
+    assert whole.facts == started.facts
     assert equal(weights(whole), weights(started)) and len(steps) == started.facts["steps"] + 1
     assert not list((tmp_path / "other").glob(".*partial*"))
 
 
 def test_a_start_that_an_earlier_version_made_is_used():
-    made = warm_start.warm_start(config())
-    assert made is not None
+    made = start(config())
     facts = made.folder / "warm_start.json"
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "pass_rate": 0.3}))
-    started = warm_start.warm_start(config())
-    assert started is not None and started.folder == made.folder and started.facts["pass_rate"] == 0.3
+    started = start(config())
+    assert started.folder == made.folder and started.facts["pass_rate"] == 0.3
 
 
 def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on(tmp_path, monkeypatch):
@@ -109,8 +115,8 @@ def test_a_pretrained_model_is_trained_on_the_rows_that_are_set_aside(tmp_path, 
         model__path=path, model__warm_start__kind="sft", model__lora_rank=rank, data__sft_ratio=0.5,
         data__train_max_samples=200,
     )  # fmt: skip
-    started = warm_start.warm_start(c)
-    assert started is not None and started.facts["steps"] == 24
+    started = start(c)
+    assert started.facts["steps"] == 24
     before, after = load_file(Path(path) / "model.safetensors"), weights(started)
     changed = [name for name in before if not torch.equal(before[name], after[name])]
     assert changed and all("lora" not in name for name in after)
@@ -135,8 +141,8 @@ def test_supervised_steps_learn_the_worked_answers_of_a_file(tmp_path):
         model__warm_start__sources=[{"kind": "file", "path": str(path)}],
     )  # fmt: skip
     losses = []
-    started = warm_start.warm_start(c, lambda step, steps, loss: losses.append(loss))
-    assert started is not None and losses[-1] < losses[0] - 0.1
+    start(c, lambda step, steps, loss: losses.append(loss))
+    assert losses[-1] < losses[0] - 0.1
 
 
 def test_a_model_without_a_supervised_start_has_none_and_keys_follow_what_decides_the_weights(tmp_path):
@@ -154,7 +160,7 @@ def test_a_model_without_a_supervised_start_has_none_and_keys_follow_what_decide
 
 
 def test_a_cache_that_cannot_be_written_is_a_sentence_and_reuse_writes_nothing(cache, monkeypatch):
-    started = warm_start.warm_start(config())
+    started = start(config())
 
     def fails(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied")
@@ -168,12 +174,12 @@ def test_a_cache_that_cannot_be_written_is_a_sentence_and_reuse_writes_nothing(c
 
 def test_what_a_start_costs_is_that_of_its_steps():
     c = config(model__warm_start__steps=1)
-    started, policy = warm_start.warm_start(c), load_policy(c.model)
+    started, policy = start(c), load_policy(c.model)
     stream = TaskStream(c.model_copy(update={
         "seed": warm_start.derive("warm start", 0), "data": c.data.model_copy(update={"train_batch_size": 16}),
     }), held_out(c))  # fmt: skip
     batch = worked_batch(policy, stream.batch(1))
-    assert started is not None and batch is not None
+    assert batch is not None
     prompts = batch.prompt_mask.sum(-1).tolist()
     work = Work.of(prompts, list(zip(prompts, batch.attention.int().sum(-1).tolist(), strict=True)))
     assert started.facts["flops"] == Shape.of(policy.model).training(work)

@@ -286,12 +286,11 @@ def test_the_environment_of_verl_s_processes(tmp_path, monkeypatch):
     assert hub["VERL_USE_EXTERNAL_MODULES"].endswith("rlkit.verl.value_head")
 
 
-@pytest.mark.parametrize("folder", ["plain", 'José\'s = "runs" (1) ${HOME}'])
-def test_a_dry_run_writes_the_configuration_that_verl_then_reads(folder, tmp_path):
+def test_a_dry_run_writes_the_configuration_that_verl_then_reads(tmp_path):
     """From any folder; verl is asked to show what it has read."""
     from omegaconf import OmegaConf
 
-    root = tmp_path / folder
+    root = tmp_path / 'José\'s = "runs" (1) ${HOME}'
     done = CliRunner().invoke(app, ["run", "params/verl_ladder.yaml", "--dry-run", "--root", str(root)])
     assert done.exit_code == 0, done.output
     assert "20 steps of 64 prompts" in done.stdout and "Composing verl's configuration" in done.stderr
@@ -307,7 +306,7 @@ def test_a_dry_run_writes_the_configuration_that_verl_then_reads(folder, tmp_pat
     assert read == OmegaConf.create({k: v for k, v in read_yaml(written).items() if k != "hydra"})
     assert read.data.train_files == str(written.parent / "train.parquet")
     assert read.actor_rollout_ref.rollout.gpu_memory_utilization == 0.3  # of the file's section verl
-    assert [p.name for p in tmp_path.iterdir()] == [folder]  # Hydra leaves no folder of its own beside it
+    assert list(tmp_path.iterdir()) == [root]  # Hydra leaves no folder of its own beside it
 
 
 def test_a_missing_gpu_is_one_sentence(tmp_path, monkeypatch):

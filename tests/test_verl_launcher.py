@@ -7,10 +7,10 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
+from waiting import wait_for
 
 import rlkit
 from rlkit.errors import RunStopped
@@ -138,13 +138,6 @@ def test_a_launcher_that_is_killed_takes_its_child_with_it(tmp_path):
     parent.kill()
     parent.wait()
     wait_for(lambda: not left(str(tmp_path)))
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.1)
 
 
 SLOW = (

@@ -1,6 +1,7 @@
 """Small models and batches that several test files build on."""
 
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,13 @@ def prompts(count: int, seed: int = 0, low: int = 3, high: int = 10) -> list[np.
     """Prompts of unequal length."""
     rng = np.random.default_rng(seed)
     return [rng.integers(1, VOCAB, rng.integers(low, high)) for _ in range(count)]
+
+
+def assert_same(groups: Any, others: Any) -> None:
+    """Samples of the same ids and ends and, but for rounding, log-probs."""
+    for a, b in zip(chain(*groups), chain(*others), strict=True):
+        assert a.ids.tolist() == b.ids.tolist() and a.finish_reason == b.finish_reason
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=2e-5)
 
 
 def states(decoder, ids, mask, index, responses):
