@@ -57,7 +57,7 @@ def test_kept_rows_of_other_lengths_leave_no_trace():
         memory.prefill([p[: len(p) // 2] for p in prompts[:4]] + [prompts[5]])
         mine, own = memory.prefill(prompts), decoder.prefill(*pad_right(prompts, 0))
     torch.testing.assert_close(mine.last, own.last, atol=1e-5, rtol=0)
-    seen = (torch.arange(max(own.lengths)) < own.lengths[:, None])[:, None, :, None]
+    seen = (torch.arange(int(own.lengths.max())) < own.lengths[:, None])[:, None, :, None]
     for kept, plain in zip(mine.layers, own.layers, strict=True):
         torch.testing.assert_close(kept * seen, plain * seen, atol=1e-5, rtol=0)
         assert torch.isfinite(kept).all()
