@@ -9,14 +9,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import rlkit
+from rlkit.cli import app
 from rlkit.config import RewardConfig, RunConfig
 from rlkit.data import TaskStream, suites
 from rlkit.data import sources as benchmarks
 from rlkit.data.exporting import reference_response
 from rlkit.domains import sources
 from rlkit.errors import UserError
+from rlkit.figures.study import StudyData, render, tables
+from rlkit.measures import summary
 from rlkit.params import validate
 from rlkit.rewards import Router
 from rlkit.types import Task
@@ -165,9 +169,6 @@ def config(folder, **evaluation) -> RunConfig:
 
 
 def test_suites_are_evaluated_and_shown_apart(folder, tmp_path):
-    from rlkit.figures.study import StudyData, render, tables
-    from rlkit.measures import summary
-
     run = rlkit.train(config(folder), root=tmp_path / "a", progress=False)
     alone = rlkit.train(config(folder, suites=()), root=tmp_path / "b", progress=False)
     for name, rows, source in (
@@ -216,10 +217,6 @@ def test_suites_that_are_none_are_refused(folder):
 
 
 def test_the_shipped_params_of_gurus_mathematics_are_tried_without_a_network(folder, tmp_path, monkeypatch):
-    from typer.testing import CliRunner
-
-    from rlkit.cli import app
-
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     rows = [Task.ask("math__x", f"What is {k} + {k}?" + " x" * (k % 40), str(2 * k)) for k in range(800)]
     (tmp_path / "math.jsonl").write_text("\n".join(json.dumps(task.to_row()) for task in rows))

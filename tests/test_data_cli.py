@@ -1,13 +1,11 @@
-"""`rlkit data …` as a user meets it, what it prints and how it ends, and the notebook."""
+"""`rlkit data …` as a user meets it, what it prints and how it ends."""
 
 from pathlib import Path
 
-import nbformat
 import pytest
 from typer.testing import CliRunner
 
 from rlkit.cli import app
-from rlkit.data import rows
 from rlkit.domains import sources
 from rlkit.errors import UserError
 
@@ -62,16 +60,6 @@ def test_every_source_is_listed_with_its_options():
     text = call("sources")
     assert all(kind in text for kind in sources) and "digits=2" in text
     assert "arXiv 1911.01547), through" in text, "a sentence ends at a full stop with a space behind it"
-
-
-def test_the_notebook_runs_from_its_parameters(params, tmp_path):
-    from rlkit.studies.notebook import execute
-
-    given = {"params": str(params), "out": str(tmp_path / "built"), "score": False}
-    out = execute(ROOT / "notebooks/data.ipynb", tmp_path / "done.ipynb", given)
-    cells = [cell for cell in nbformat.read(out, as_version=4).cells if cell.cell_type == "code"]
-    pictures = [o for cell in cells for o in cell.outputs if "image/png" in o.get("data", {})]
-    assert len(pictures) == 3 and len(list(rows.tasks(tmp_path / "built/train.parquet"))) == 32
 
 
 def test_the_shipped_params_build_without_a_download():

@@ -1,6 +1,7 @@
 """The linter finds every planted defect, by kind, and nothing in clean rows."""
 
 import json
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -11,6 +12,7 @@ from rlkit.data import TaskStream, held_out, rows
 from rlkit.data.check import lint
 from rlkit.domains import sources
 from rlkit.errors import UserError
+from rlkit.models.ladder import byte_tokenizer
 from rlkit.types import Task
 
 SYLLABLES = ("am", "bas", "ced", "del", "emb", "fjo", "gro", "hav", "isl", "jet", "kno", "lag", "mea")
@@ -102,15 +104,11 @@ def lint_rows(tmp_path, content, **options):
 
 
 def test_clean_rows_have_no_findings(tmp_path):
-    from rlkit.models.ladder import byte_tokenizer
-
     report = lint_rows(tmp_path, CLEAN, tokenizer=byte_tokenizer(), score=True)
     assert report.findings == [] and report.exit_status == 0 and report.rows == 300
 
 
 def test_planted_defects_are_found_by_kind(tmp_path):
-    from rlkit.models.ladder import byte_tokenizer
-
     content, planted = list(CLEAN), []
     for number in range(160):
         check = list(PLANTS)[number % len(PLANTS)]
@@ -189,8 +187,6 @@ def test_a_file_without_rows_is_an_error_and_one_that_is_not_there_refused(tmp_p
 
 
 def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
-    from rlkit.models.ladder import byte_tokenizer
-
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": ["[CALL]"]})
     content = [says(1, "Say [CALL] and the number of letters in it, as a number, " + story(1)), row(2)]
@@ -211,8 +207,6 @@ def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_
 
 def test_a_held_out_set_of_thousands_takes_little_memory(tmp_path):
     """What all rows share, such as the words that ask for a box, is not kept for each pair of a row and a text."""
-    import tracemalloc
-
     ask = " Think step by step, and please output the final answer, and nothing else, within \\boxed{}."
     for name, first in (("train", 0), ("test", 3000)):
         content = (says(k, f"{story(k)} {ask}") for k in range(first, first + 1500))

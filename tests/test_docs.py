@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlkit.laws import laws
+
 ROOT = Path(__file__).parent.parent
 pytest.importorskip("mkdocs", reason="needs pip install -e '.[docs]'")
 
@@ -22,8 +24,6 @@ def site(tmp_path_factory) -> Path:
 
 
 def test_every_law_key_and_command_is_documented(site):
-    from rlkit.laws import laws
-
     texts = {
         name: (site / f"{name}.html").read_text() for name in ("concepts/laws", "reference/configuration")
     }

@@ -3,7 +3,6 @@
 
 import json
 import os
-import time
 from itertools import product
 
 import pytest
@@ -20,8 +19,14 @@ def router():
         yield router
 
 
+def grade_all(router, pairs, **info):
+    """The rewards of (program, truth) pairs, which the workers share."""
+    rows = [("codegen__x", f"```python\n{program}\n```", truth, info) for program, truth in pairs]
+    return router.grade_rows(rows)
+
+
 def grade(router, program, truth, **info):
-    return router.grade_rows([("codegen__x", f"```python\n{program}\n```", truth, info)])[0]
+    return grade_all(router, [(program, truth)], **info)[0]
 
 
 TRUTHS = {
@@ -46,18 +51,17 @@ FORMS = ["__sub__", "__rsub__", "__add__", "__radd__", "__abs__", "__mul__", "__
          "__pos__", "__iter__", "__getitem__"]  # fmt: skip
 
 
-def chameleon(base=""):
+def chameleon(base="", following="s"):
     """A class that is everything that it is compared with."""
-    lines = [
-        f"class C({base}):\n    __hash__ = lambda s: 0\n    __len__ = lambda s: 1\n    __next__ = lambda s: s"
-    ]
+    lines = [f"class C({base}):\n    __hash__ = lambda s: 0\n    __len__ = lambda s: 1"]
+    lines += [f"    __next__ = lambda s: {following}"]
     lines += [f"    {name} = lambda s, *o: {name != '__ne__'}" for name in EVERY]
     lines += [f"    {name} = lambda s, *o: s" for name in FORMS]
     return "\n".join(lines)
 
 
 CHEATS = {
-    "an object that is everything": chameleon() + "\ndef half(x): return C()",
+    "an object that is everything": chameleon(following="next(iter(()))") + "\ndef half(x): return C()",
     "an int that is everything": chameleon("int") + "\ndef half(x): return C(7)",
     "a float that is everything": chameleon("float") + "\ndef half(x): return C(7)",
     "a str that is everything": chameleon("str") + "\ndef half(x): return C('7')",
@@ -143,21 +147,26 @@ def test_a_stop_iteration_ends_no_loop_of_the_tests(router, tests):
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the fallback needs root")
 
 
-@pytest.fixture(scope="module", params=["auto", pytest.param("rlimits", marks=as_root)])
+# How tests compare is the same on every level: the fallback is tried with each way of running them.
+FALLBACK = [("rlimits", truth) for truth in ("equality", "check", "unittest", "pytest", "calls")]
+EVERYWHERE = [("auto", truth) for truth in TRUTHS] + [pytest.param(*case, marks=as_root) for case in FALLBACK]
+
+
+@pytest.fixture(scope="module")
 def level_router(request):
     config = RewardConfig(num_workers=2, timeout=6, total_timeout=12, sandbox=request.param)
     with Router(config) as router:
         yield choose(request.param), router
 
 
-@pytest.mark.parametrize("truth", TRUTHS)
+@pytest.mark.parametrize(("level_router", "truth"), EVERYWHERE, indirect=["level_router"])
 def test_no_cheat_passes(level_router, truth):
     level, router = level_router
     if truth == "pytest":
         needs_packages(level)
     names = [n for n in CHEATS if n != "reads the tests' files" or level != "rlimits"]  # those all can read
-    rows = [("codegen__x", f"```python\n{CHEATS[name]}\n```", TRUTHS[truth], {}) for name in names]
-    rewards = dict(zip(names, router.grade_rows(rows), strict=True))
+    rewards = grade_all(router, [(CHEATS[name], TRUTHS[truth]) for name in names])
+    rewards = dict(zip(names, rewards, strict=True))
     assert not {n: r for n, r in rewards.items() if r.correct is not False or r.error or "trusted" in r.parts}
     assert grade(router, "def half(x): return x / 2", TRUTHS[truth]).correct  # and the next one is judged
 
@@ -226,19 +235,17 @@ def test_a_program_cannot_end_or_skip_the_tests_that_run_in_its_process(router, 
 
 def test_the_tests_decide_where_they_run_and_never_the_program(router):
     """A program cannot have itself tested in its own process by what it returns."""
-    programs = (
-        CHEATS["an object that is everything"],
-        "def half(x): return lambda: 3",
-        "def half(x): yield 3",
-    )
-    all_tests = (
-        "assert half(half(3)) == 0.75",
-        "assert half(3) == 1.5",
-        "x = half(3)\nassert half(x) == 0.75",
-    )
-    for program, tests in product(programs, all_tests):
-        reward = grade(router, program, {"functional": tests})
-        assert reward.correct is False and "trusted" not in reward.parts, (program, tests)
+    cheat = CHEATS["an object that is everything"]
+    programs = (cheat, "def half(x): return lambda: 3", "def half(x): yield 3")
+    tests = ("assert half(half(3)) == 0.75", "assert half(3) == 1.5", "x = half(3)\nassert half(x) == 0.75")
+    pairs = [(program, {"functional": test}) for program, test in product(programs, tests)]
+    for pair, reward in zip(pairs, grade_all(router, pairs), strict=True):
+        assert reward.correct is False and "trusted" not in reward.parts, pair
+
+
+def test_an_object_that_is_everything_and_has_no_end_is_wrong_in_time(router):
+    reward = grade(router, chameleon() + "\ndef half(x): return C()", TRUTHS["equality"])
+    assert (reward.correct, reward.error, reward.parts["reason"]) == (False, None, "time")
 
 
 PREFIX = "import math\ndef is_same_list(a, b):\n    return list(a) == list(b)\nclass Node:\n    def __init__(self, v):\n        self.v = v\n    def __eq__(self, o): return self.v == o.v\n"
@@ -278,8 +285,8 @@ CHECK = "def check(candidate):\n    assert candidate(2) == 4\n    assert candida
     ],
 )  # fmt: skip
 def test_tests_that_are_defined_are_run(router, truth, info):
-    right = grade(router, SQUARE, truth, **info)
-    wrong = [grade(router, program, truth, **info) for program in (ZERO, "x = 1", "def square(n):\n    pass")]
+    programs = (SQUARE, ZERO, "x = 1", "def square(n):\n    pass")
+    right, *wrong = grade_all(router, [(program, truth) for program in programs], **info)
     assert right.correct and [(r.correct, r.error) for r in wrong] == [(False, None)] * 3, (right, wrong)
 
 
@@ -309,13 +316,9 @@ def test_a_program_that_keeps_the_tests_from_asserting_is_wrong_and_no_error(rou
 
 
 def test_an_error_that_a_program_raises_is_named_as_it_is(router):
-    reasons = {
-        "return 1": "SyntaxError",
-        "import nonsense": "ModuleNotFoundError",
-        "1 / 0": "ZeroDivisionError",
-    }
+    reasons = {"return 1": "Syntax", "import nonsense": "ModuleNotFound", "1 / 0": "ZeroDivision"}
     for (program, reason), truth in product(reasons.items(), (TRUTHS["equality"], TRUTHS["calls"])):
-        assert grade(router, program, truth).parts["reason"].startswith(reason)
+        assert grade(router, program, truth).parts["reason"].startswith(f"{reason}Error")
 
 
 def test_each_test_has_a_limit_of_its_own_and_all_have_a_total():
@@ -325,55 +328,20 @@ def test_each_test_has_a_limit_of_its_own_and_all_have_a_total():
     tests = {"functional": "\n".join(f"assert double({i}) == {2 * i}" for i in range(5))}
     calls = {"fn_name": "double", "inputs": inputs, "outputs": stdin["outputs"]}
     rows = [(slow, stdin), (function, tests), (function, calls)]
-    with Router(RewardConfig(num_workers=1, timeout=1.5, total_timeout=20)) as router:
-        assert [grade(router, *row).correct for row in rows] == [True] * 3
-        for forever in ("def double(x):\n    while True: pass", "import time\ndef double(x): time.sleep(99)"):
-            assert [grade(router, forever, t).parts["reason"] for t in (tests, calls)] == ["time"] * 2
-        assert grade(router, "while True: pass", stdin).parts["reason"] == "time"
-    with Router(RewardConfig(num_workers=1, timeout=5, total_timeout=1)) as router:
-        assert [grade(router, *row).parts["reason"] for row in rows] == ["time"] * 3
+    forever, asleep = "def double(x):\n    while True: pass", "import time\ndef double(x): time.sleep(99)"
+    endless = [*product((forever, asleep), (tests, calls)), ("while True: pass", stdin)]
+    with Router(RewardConfig(num_workers=4, timeout=1.5, total_timeout=20)) as router:
+        assert [reward.correct for reward in grade_all(router, rows)] == [True] * 3
+        assert [reward.parts["reason"] for reward in grade_all(router, endless)] == ["time"] * 5
+    with Router(RewardConfig(num_workers=3, timeout=5, total_timeout=1)) as router:
+        assert [reward.parts["reason"] for reward in grade_all(router, rows)] == ["time"] * 3
 
 
-@pytest.mark.parametrize("sent", ["\\0", r"\0\0\0\0\0\1\0\0"])  # of a message's length, or all of it
-@pytest.mark.parametrize("pause", [0.002, 0.4])
-def test_an_answer_that_comes_byte_by_byte_ends_in_time(sent, pause):
-    program = f"import os, time\ndef half(x):\n    os.write(3, b'{sent}')\n    while True:\n        os.write(3, b' ')\n        time.sleep({pause})"
-    with Router(RewardConfig(num_workers=1, timeout=1, total_timeout=3)) as router:
-        grade(router, "def half(x): return x / 2", TRUTHS["calls"])  # starts the sandbox
-        start = time.monotonic()
-        reward = grade(router, program, TRUTHS["calls"])
-    assert (reward.correct, reward.error) == (False, None) and time.monotonic() - start < 4
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives programs users of their own")
-@pytest.mark.parametrize("name", ["auto", "rlimits"])
-def test_no_two_jails_have_the_same_user(name):
-    from rlkit.sandbox.levels import Jail
-
-    level = choose(name)
-    jails = [Jail(level) for _ in range(5)]
-    try:
-        users = [jail.run("import os\nprint(os.getuid())", b"", 5).stdout for jail in jails]
-    finally:
-        for jail in jails:
-            jail.close()
-    assert len(set(users)) == len(jails) and b"0\n" not in users
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="the fallback needs root")
-def test_the_end_of_one_program_ends_no_other():
-    import threading
-
-    from rlkit.sandbox.levels import Jail
-
-    level = choose("rlimits")
-    with Jail(level) as slow, Jail(level) as quick:
-        found = []
-        sleeper = threading.Thread(
-            target=lambda: found.append(slow.run("import time\ntime.sleep(2)\nprint(7)", b"", 9))
-        )
-        sleeper.start()
-        for _ in range(8):
-            quick.run("import os\nif os.fork() == 0: os.kill(-1, 9)", b"", 5)
-        sleeper.join()
-    assert (found[0].stdout, found[0].status) == (b"7\n", 0)
+def test_an_answer_that_comes_byte_by_byte_is_ended_by_the_sandbox():
+    start = "import os, time\ndef half(x):\n    os.write(3, b'{}')\n    while True:\n        os.write(3, b' ')\n        time.sleep({})"
+    sent = ("\\0", r"\0\0\0\0\0\1\0\0")  # of a message's length, or all of it
+    rows = [(start.format(*given), TRUTHS["calls"]) for given in product(sent, (0.002, 0.4))]
+    with Router(RewardConfig(num_workers=4, timeout=1, total_timeout=3)) as router:
+        rewards = grade_all(router, rows)
+    assert [(reward.correct, reward.error) for reward in rewards] == [(False, None)] * 4
+    assert {reward.parts["reason"] for reward in rewards} <= {"time", "exit: the program sends no message"}

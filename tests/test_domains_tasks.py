@@ -10,13 +10,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import sympy
+from sympy.parsing import sympy_parser as parser
 
+from rlkit.config import RewardConfig
 from rlkit.data.exporting import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
 from rlkit.domains.composed import STEPS, Program, cases, compose
 from rlkit.domains.math.tasks import FAMILIES
 from rlkit.domains.reasoning import REFUSED
 from rlkit.errors import UserError
+from rlkit.rewards import Router
 from rlkit.rewards.grading import grade
 from rlkit.seeds import generator
 
@@ -54,7 +58,7 @@ def found(pattern: str, text: str) -> re.Match[str]:
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "programs"], ids=name)
 def test_every_truth_scores_one_and_another_one_does_not(kind):
     source = sources.parse(kind)
-    tasks = [source.task(START + k) for k in range(60)]
+    tasks = [source.task(START + k) for k in range(15 if kind in GYM else 60)]  # theirs in the sandbox
     compared = 0
     for task, other in zip(tasks, tasks[1:] + tasks[:1], strict=True):
         right = reference_response(task)
@@ -66,7 +70,7 @@ def test_every_truth_scores_one_and_another_one_does_not(kind):
             wrong = grade(task.data_source, others, task.ground_truth, task.extra_info)
             assert (wrong.correct, wrong.value) == (False, 0)
             compared += 1
-    assert compared >= 15
+    assert compared >= len(tasks) / 4
 
 
 def test_programs_agree_with_their_source_and_their_tests(tmp_path):
@@ -87,15 +91,11 @@ def test_programs_agree_with_their_source_and_their_tests(tmp_path):
 
 
 def test_programs_are_graded_by_the_sandbox():
-    from rlkit.config import RewardConfig
-    from rlkit.rewards import Router
-
     tasks = [sources.parse("programs").task(START + k) for k in range(6)]
     with Router(RewardConfig(timeout=60)) as router:
         right = router.grade([(t, reference_response(t)) for t in tasks])
-        wrong = router.grade(
-            [(t, reference_response(o)) for t, o in zip(tasks, tasks[1:] + tasks[:1], strict=True)]
-        )
+        others = zip(tasks, tasks[1:] + tasks[:1], strict=True)
+        wrong = router.grade([(t, reference_response(o)) for t, o in others])
     assert [r.value for r in right] == [1] * 6 and [r.value for r in wrong] == [0] * 6
 
 
@@ -122,17 +122,10 @@ def test_asked_for_inputs_are_the_only_ones():
 
 
 def test_mathematics_against_sympy():
-    import sympy
-    from sympy.parsing.sympy_parser import (
-        implicit_multiplication_application,
-        parse_expr,
-        standard_transformations,
-    )
-
-    rules = (*standard_transformations, implicit_multiplication_application)
+    rules = (*parser.standard_transformations, parser.implicit_multiplication_application)
 
     def read(text):
-        return parse_expr(text.replace("^", "**"), transformations=rules)
+        return parser.parse_expr(text.replace("^", "**"), transformations=rules)
 
     checked = Counter()
     for k in range(300):
@@ -181,10 +174,8 @@ def test_tables_against_plain_python():
     for k in range(200):
         task = sources.parse("tables").task(START + k)
         question, family = task.extra_info["question"], task.extra_info["family"]
-        lines = [
-            line.strip("| ").split(" | ") for line in task.prompt[0]["content"].split("\n") if line[0] == "|"
-        ]
-        head, body = lines[0], lines[2:]
+        drawn = [line for line in task.prompt[0]["content"].split("\n") if line[0] == "|"]
+        head, _, *body = [line.strip("| ").split(" | ") for line in drawn]
         columns = {h: [row[j] for row in body] for j, h in enumerate(head)}
         column = next(h for h in sorted(head[2:], key=len, reverse=True) if h in question)
         values = [int(v) for v in columns[column]]
@@ -251,10 +242,8 @@ def test_choices_have_one_right_letter_and_letters_are_even():
 def test_the_difficulty_knob_turns(easy, hard, measure):
     def mean(options):
         tasks = [sources.parse(options).task(START + k) for k in range(40)]
-        sizes = [
-            len(t.prompt[0]["content"]) if measure == "prompt" else t.extra_info["difficulty"] for t in tasks
-        ]
-        return np.mean(sizes)
+        lengths = [len(task.prompt[0]["content"]) for task in tasks]
+        return np.mean(lengths if measure == "prompt" else [task.extra_info["difficulty"] for task in tasks])
 
     assert mean(hard) > mean(easy)
 
@@ -279,9 +268,8 @@ def test_items_whose_metadata_are_no_json_are_tasks():
     source = sources.parse({"kind": "reasoning_gym", "dataset": "gsm_symbolic"})
     for task in source.tasks(range(START, START + 60)):
         assert json.loads(json.dumps(dict(task.extra_info))) == task.extra_info
-    assert grade(
-        task.data_source, f"<answer>{task.ground_truth}</answer>", task.ground_truth, task.extra_info
-    ).correct
+    answer = f"<answer>{task.ground_truth}</answer>"
+    assert grade(task.data_source, answer, task.ground_truth, task.extra_info).correct
 
 
 def test_data_sets_of_reasoning_gym_that_cannot_be_relied_on_are_refused():

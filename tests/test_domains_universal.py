@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""No answer is right for two different truths, no response makes an error or takes long, none is executed: over all scorers.
+"""No answer is right for two different truths: over all scorers.
 
 Add a row to SCORERS: a data_source, how an answer is marked, truths of which no two have the same value (none is another's
 percentage, multiple of a thousand or neighbour within 0.1 %), and how one is written.
@@ -7,7 +7,6 @@ percentage, multiple of a thousand or neighbour within 0.1 %), and how one is wr
 
 import json
 import random
-import time
 
 import pytest
 
@@ -76,14 +75,6 @@ ODD = [
     "{'header': ['House', 'Pet'], 'rows': [['1', ''], ['2', ''], ['3', '']]}", "[0x" + "f" * 5000 + "]", "'" * 99, '"', "`",
     "{'header': ['House', 'Pet'], 'rows': [['1', None], ['2', None], ['3', None]]}", "**",
 ]  # fmt: skip
-INJECTIONS = [
-    "__import__('os').system('touch PWNED')", "exec(\"open('PWNED','w')\")", "open('PWNED','w')", "exit()", "1/0",
-    "().__class__.__base__.__subclasses__()", "lambda: open('PWNED','w')", "{0.__class__.__init__.__globals__}",
-    "%s%s%s%n", "{ground_truth}", "Symbol('x')+open('PWNED','w')", "Function('f')(__import__('os').getpid())",
-    "S('open(1)')", "!!python/object/apply:os.system ['touch PWNED']", "cos\nsystem\n(S'touch PWNED'\ntR.",
-    r"\input{/etc/passwd}", r"\write18{touch PWNED}", "`touch PWNED`", "$(touch PWNED)", "<script>touch('PWNED')</script>",
-    "9**9**9**9", "5 m**9**9**9**9", "eval(compile('1','','eval'))", "1 if x else 2", "exec('1')", "{{7*7}}", "${x}",
-]  # fmt: skip
 
 
 def right(name: str, answer: str) -> list:
@@ -94,7 +85,9 @@ def right(name: str, answer: str) -> list:
     return [truth for truth, reward in zip(truths, rewards, strict=True) if reward.correct]
 
 
-@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "every", [15, pytest.param(1, marks=pytest.mark.slow(reason="each answer, for minutes"))]
+)
 @pytest.mark.parametrize("name", SCORERS)
 def test_no_answer_is_right_for_two_truths(name, every):
     _, truths, text = SCORERS[name]
@@ -102,19 +95,13 @@ def test_no_answer_is_right_for_two_truths(name, every):
     assert len(set(spelled)) == len(spelled)
     rng = random.Random(5)
     joined = ["".join(rng.choices(ATOMS, k=rng.randint(2, 4))) for _ in range(110)]
-    slow = name in ("math__x", "stem_web")
-    for answer in [*ATOMS, *ODD, *joined][:: every if slow else 1]:
+    of_sets = name in ("math__x", "stem_web")  # whose readers take long, and a list for a set
+    for answer in [*ATOMS, *ODD, *joined][:: every if of_sets else min(every, 4)]:
         assert len(right(name, answer)) <= 1, answer
-    if slow:  # and their readers take a list for a set
+    if of_sets:
         return
     hedges = [f"{a} or {b}" for a, b in zip(spelled, spelled[7:], strict=False)][:20]
-    for answer in [
-        *hedges,
-        "|".join(spelled),
-        ", ".join(spelled[:9]),
-        " ".join(spelled[:9]),
-        "\n".join(spelled[:9]),
-    ]:
+    for answer in [*hedges, "|".join(spelled), *(mark.join(spelled[:9]) for mark in (", ", " ", "\n"))]:
         assert right(name, answer) == [], answer
 
 
@@ -123,77 +110,3 @@ def test_every_truth_is_right_for_itself_alone(name):
     _, truths, text = SCORERS[name]
     for truth in truths[:: 1 if len(truths) < 80 else 7]:
         assert right(name, text(truth)) == [truth]
-
-
-@pytest.mark.parametrize("name", SCORERS)
-def test_no_answer_is_executed(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for text in INJECTIONS:
-        assert right(name, text) == [], text
-    assert not list(tmp_path.iterdir())
-
-
-PIECES = [
-    *ATOMS, "a", " ", "\n", "[", "]", "(", ")", "```", "~~~", "`", "1", "-", "->", "→", ".", "**", "*", "\\boxed{", "\\text{",
-    "\\frac{", "\\sqrt{", "<answer>", "</answer>", "<think>", "</think>", "\\", "%", "&", "'", '"', "0x", "\u200b", "\x00",
-    "\ud800", "é", "９", "Answer:", "answer is", "####", " and ", " or ", "<<", ">>", "\t", "\r\n", "[[1,0],[0,2]]",
-    "['a', 'b']", "7301.5", "\\left[", "~", "≈", "no. ", "http://", "a@b",
-]  # fmt: skip
-IFEVAL = {
-    "detectable_format:title": {},
-    "length_constraints:number_sentences": {"num_sentences": 3, "relation": "at least"},
-    "detectable_format:json_format": {},
-    "detectable_format:number_bullet_lists": {"num_bullets": 3},
-    "length_constraints:nth_paragraph_first_word": {
-        "num_paragraphs": 3,
-        "nth_paragraph": 1,
-        "first_word": "x",
-    },
-    "change_case:english_lowercase": {},
-    "language:response_language": {"language": "de"},
-    "detectable_format:number_highlighted_sections": {"num_highlights": 2},
-}
-
-
-def degenerate(rng: random.Random) -> str:
-    """A response of up to 300,000 characters such as small policies emit: few pieces, repeated."""
-    piece = "".join(rng.choices(PIECES, k=rng.choice([1, 1, 2, 3])))
-    body = piece * (rng.choice([1, 60, 2000, 20_000, 100_000]) // len(piece) + 1)
-    body = rng.choice(
-        [body, rng.choice(PIECES) + body + rng.choice(PIECES), "".join(rng.choices(PIECES, k=300))]
-    )
-    forms = (body, f"<answer>{body}</answer>", rf"\boxed{{{body}}}", f"```\n{body}\n```", f"Answer: {body}")
-    return rng.choice(forms)[:300_000]
-
-
-HARD = {
-    "math__x": [
-        "#### " + " " * 290_000, "#### " + " " * 290_000 + "answer",
-        "the answer is" + " " * 20_000, "the answer is:" + " " * 20_000 + "\n", "answer for" + " " * 600_000 + "x",
-        *(rf"\boxed{{{text}}}" for text in (
-            r"7 \mod x" + r"\quad" * 1500 + "y", r"7 \mod" + r"\color{}" * 240 + "(", r"\mod a" * 3300 + "(",
-            "1" + ",111" * 4900 + "!", "7 " + "b" * 19_000 + "?", r"\\" * 9900 + "x", "7" + "=07" * 6000 + "=8",
-            r"\gcd(\pi^{10^9}, 3)", r"\lcm(\pi^{10^8}, \pi^{10^7})", r"\gcd(e^{10^{12}}, 3)",
-            "0+e^{999}-e^{999}" + "".join(f"+({k}/7)!-({k}/7)!" for k in range(2, 130)),
-        )),
-    ],
-    "stem_web": [r"\boxed{" + r"7 \mod" + r"\quad" * 1500 + "(}", r"\boxed{7 " + "b" * 19_000 + "?}"],
-    "logic__ordering_puzzle_dataset": [f"<answer>a, b{' ' * 40_000}c</answer>", f"<answer>{'1' * 5000}. a, b</answer>"],
-}  # fmt: skip
-"""Responses that a pattern with a second repetition of the same characters reads for long."""
-
-
-@pytest.mark.parametrize("name", [*SCORERS, "ood__ifeval"])
-def test_no_response_makes_an_error_or_takes_long(name):
-    """A quadratic reader takes many seconds for some of these; the bound leaves room for a loaded machine."""
-    truth, info = (
-        SCORERS[name][1][0] if name in SCORERS else list(IFEVAL.values()),
-        {"instruction_id_list": list(IFEVAL)},
-    )
-    rng = random.Random(11)
-    grade(name, r"\boxed{3 m}", truth, info)
-    for response in [*(degenerate(rng) for _ in range(100)), *HARD.get(name, ())]:
-        start = time.process_time()  # of this process: other work on the machine does not count
-        reward = grade(name, response, truth, info)
-        assert reward.error is None and not {"exception", "killed"} & set(reward.parts), response[:200]
-        assert time.process_time() - start < 2, (len(response), response[:100])

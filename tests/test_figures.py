@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_hex
 from matplotlib.legend import Legend
 from study_folder import write_study
 
@@ -30,24 +29,17 @@ def metrics() -> pd.DataFrame:
         for seed in (0, 1):
             for step in (0, 10, 20):
                 error = 5 * size**-0.3 * (1 - 0.01 * step) + 0.002 * seed
-                same = {
-                    "run": f"{model}-s{seed}",
-                    "step": step,
-                    "data_source": "all",
-                    "seed": seed,
-                    "cell": model,
-                }
-                same |= {"model.path": model, "parameters_non_embedding": size, "held_out": model == "large"}
+                same = {"run": f"{model}-s{seed}", "step": step, "seed": seed, "cell": model}
+                same |= {"data_source": "all", "model.path": model, "held_out": model == "large"}
+                same["parameters_non_embedding"] = size
                 rows.append({**same, "metric": "eval/pass@1", "value": 1 - error})
                 rows.append({**same, "metric": "compute/total_flops", "value": step * 6e3 * size})
     return pd.DataFrame(rows)
 
 
 def test_the_files_are_the_same_bytes_every_time(tmp_path):
-    code = (
-        "import sys, test_figures as t\nfrom rlkit import figures\n"
-        "figures.learning_curves(t.metrics(), x='compute/total_flops').save(sys.argv[1])"
-    )
+    code = "import sys, test_figures as t\nfrom rlkit import figures\n"
+    code += "figures.learning_curves(t.metrics(), x='compute/total_flops').save(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, tmp_path / "a" / "f"], check=True, cwd=Path(__file__).parent)
     figures.learning_curves(metrics(), x="compute/total_flops").save(tmp_path / "b" / "f")
     for kind in ("pdf", "svg", "png", "csv", "json"):
@@ -63,15 +55,6 @@ def test_the_csv_holds_what_was_drawn(tmp_path):
     assert len(merged) == len(drawn) == 18
     for name in ("eval/pass@1", "compute/total_flops"):
         np.testing.assert_allclose(merged[name], merged[f"{name}_given"])
-
-
-def test_a_model_has_one_colour_and_they_are_ordered_by_size():
-    df = metrics()
-    palette = {name: style["color"] for name, style in figures.looks(df).items()}
-    assert list(palette) == ["small", "medium", "large"]
-    (ax,) = figures.learning_curves(df).figure.axes
-    named = {line.get_label(): to_hex(line.get_color()) for line in ax.lines if line.get_label() in SIZES}
-    assert named == {name: to_hex(colour) for name, colour in palette.items()}
 
 
 def test_a_thick_line_is_the_mean_over_seeds():
@@ -109,20 +92,15 @@ def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
     assert law["parameters_non_embedding"].max() > 1_000_000  # reaches past the held-out size
 
 
-def test_held_out_error_is_prediction_minus_observation():
+def test_held_out_error_is_prediction_minus_observation_and_outside_its_interval_a_caution():
     points = summary.final(metrics())
     fit = rlkit.fit(points, "power", x="parameters_non_embedding", y="error", holdout={"held_out": [True]})
-    (row,) = summary.held_out_error(fit, points).to_dict("records")
+    missed = summary.held_out_error(fit, points)
+    (row,) = missed.to_dict("records")
     observed = points.loc[points["cell"] == "large", "error"].mean()
     expected = fit.params["A"] * 1e6 ** -fit.params["alpha"]
     assert row["observed"] == pytest.approx(observed)
     assert row["error"] == pytest.approx(expected - observed)
-
-
-def test_a_held_out_cell_outside_its_interval_is_a_caution():
-    points = summary.final(metrics())
-    fit = rlkit.fit(points, "power", x="parameters_non_embedding", y="error", holdout={"held_out": [True]})
-    missed = summary.held_out_error(fit, points)
     said = [summary.outside(missed.assign(observed=missed[end] * by).to_dict("records"))
             for end, by in (("high", 1.01), ("low", 0.99), ("prediction", 1))]  # fmt: skip
     caution = "large lies outside the interval that the law foretold for it."
@@ -136,9 +114,8 @@ def test_pass_at_k_names_its_cells_beside_what_dashes_mean():
         for (cell, size), when, k in itertools.product(SIZES.items(), ("before", "after"), (1, 2, 4))
     ]  # fmt: skip
     (ax,) = runs.pass_at_k_ends(pd.DataFrame(rows)).figure.axes
-    texts = {
-        text.get_text() for found in ax.get_children() if isinstance(found, Legend) for text in found.texts
-    }
+    legends = [found for found in ax.get_children() if isinstance(found, Legend)]
+    texts = {text.get_text() for legend in legends for text in legend.texts}
     assert texts == {*SIZES, "before training"}
 
 

@@ -26,9 +26,8 @@ def test_a_backtest_predicts_rows_that_it_has_not_seen():
     test = backtest(scattered(), "chinchilla", y="loss", holdout="N > 5e9")
     assert test.rmse < 0.3 and 0.85 <= test.inside <= 1
     assert len(test.fit.table) + len(test.held_out) == len(scattered())
-    np.testing.assert_allclose(
-        test.held_out["prediction_error"], test.held_out["prediction"] - test.held_out["loss"]
-    )
+    found = test.held_out
+    np.testing.assert_allclose(found["prediction_error"], found["prediction"] - found["loss"])
     assert f"on {len(test.held_out)} held-out rows: rmse {test.rmse:.4g}" in repr(test)
     with pytest.raises(UserError, match="Nothing is held out"):
         backtest(scattered(), "chinchilla", y="loss")

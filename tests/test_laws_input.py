@@ -21,11 +21,7 @@ DF = scattered(n=20)
 BAD = [
     (with_value("loss", np.nan), {}, r"y \(column 'loss'\) is missing or infinite in 1 of 20 rows \(3\)"),
     (with_value("N", np.inf), {}, r"x\['N'\] \(column 'N'\) is missing or infinite in 1 of 20 rows \(3\)"),
-    (
-        with_value("loss", 0.0),
-        {},
-        r"'loss'\) is zero or negative, which has no logarithm, in 1 of 20 rows \(3\)",
-    ),
+    (with_value("loss", 0.0), {}, r"\) is zero or negative, which has no logarithm, in 1 of 20 rows \(3\)"),
     (with_value("loss", -2.0), {}, r"'loss'\) is zero or negative.*\(3\)"),
     (with_value("D", 0.0), {}, r"'D'\) is zero or negative.*\(3\)"),
     (DF.assign(N=1e9), {}, r"N is 1e\+09 in all 20 rows"),
@@ -42,6 +38,10 @@ BAD = [
     (DF, {"delta": 0.0}, r"delta is 0.0"),
     (DF, {"loss": "lad", "delta": 0.1}, r"delta is 0.1, which only the loss huber has"),
     (DF, {"loss": "binomial"}, r"loss='binomial' needs weights="),
+    (DF, {"loss": "ls:3"}, "Unknown loss 'ls:3'"),
+    (DF, {"bootstrap": True}, "bootstrap is True"),
+    (DF, {"loss": "huber", "delta": 0}, "needs delta > 0"),
+    (DF.assign(flag=True), {"exclude": "flag > true"}, "compare it with == true"),
     (DF, {"bootstrap": -1}, r"bootstrap is -1"),
     (DF, {"block": 5}, r"block is 5, with cluster None: give the column"),
     (DF.assign(run=[0, 1] * 10), {"block": "N", "cluster": "run"}, r"of several runs, cluster= alone"),

@@ -57,9 +57,8 @@ def test_a_design_says_what_it_cannot_show():
     text = plan({**content, "design": {"N": [1e8, 3e8, 1e9], "D": [1e9, 3e9, 1e10]}}).summary()
     assert "of the estimates of 200 simulated studies" in text
     assert "simulated studies E ends at a bound" in text
-    with pytest.raises(
-        UserError, match="not determine the 5 parameters of 'chinchilla': with 2 of N, 3 of D"
-    ):
+    told = "not determine the 5 parameters of 'chinchilla': with 2 of N, 3 of D"
+    with pytest.raises(UserError, match=told):
         plan({**content, "design": {"N": [1e8, 1e9], "D": [1e9, 3e9, 1e10]}})
 
 

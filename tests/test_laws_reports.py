@@ -9,6 +9,7 @@ from laws_data import CHINCHILLA, curve, planted, scattered
 from typer.testing import CliRunner
 
 import rlkit
+from rlkit.cli import app
 from rlkit.errors import UserError
 from rlkit.laws.report import latex_number, symbol
 
@@ -48,8 +49,6 @@ def test_latex_is_a_table_of_the_estimates_with_greek_letters_and_3_digits():
 
 
 def run(*arguments):
-    from rlkit.cli import app
-
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
@@ -106,7 +105,7 @@ def test_a_wide_export_is_a_fit_for_each_run(tmp_path):
     "text",
     [
         "N;error\n600000000;0,317\n1700000000;0,196\n4000000000;0,115\n8000000000;0,102\n",
-        "N;error\n0.6B;31.7%\n1.7B;19.6%\n4B;11.5%\n8B;10.2%\n",
+        "N;error\n0.6B;31.7%\n1.7B;19.6%\n4B;11.5 %\n8e9;10.2%\n",
         'N,error\n"600,000,000",0.317\n"1,700,000,000",0.196\n"4,000,000,000",0.115\n"8,000,000,000",0.102\n',
     ],
 )

@@ -75,25 +75,6 @@ def test_rules_know_truth_values_and_arrays(rule):
     assert len(rlkit.fit(df, "power", y="y", exclude=rule).table) == 19
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"loss": "ls:3"}, "Unknown loss 'ls:3'"), ({"bootstrap": True}, "bootstrap is True"),
-    ({"loss": "huber", "delta": 0}, "needs delta > 0"), ({"exclude": "flag > true"}, "compare it with == true"),
-])  # fmt: skip
-def test_options_that_cannot_be_meant_are_refused(options, message):
-    with pytest.raises(UserError, match=message):
-        rlkit.fit(planted("power", 20).assign(flag=True), "power", y="y", **options)
-
-
-@pytest.mark.parametrize(("values", "expected"), [
-    (["0.6B", "1.7B", "4B", "8B"], [6e8, 1.7e9, 4e9, 8e9]), (["600,000", "1,700,000", "4,000,000", "8e6"], None),
-])  # fmt: skip
-def test_numbers_as_tables_write_them(values, expected):
-    df = pd.DataFrame({"N": values, "rate": ["31.7%", "19.6%", "11.5 %", "10.2%"]})
-    fit = rlkit.fit(df, "power", y="rate", x="N", bootstrap=0)
-    np.testing.assert_allclose(fit.table.y, [0.317, 0.196, 0.115, 0.102])
-    np.testing.assert_allclose(fit.table.columns["x"], expected or [6e5, 1.7e6, 4e6, 8e6])
-
-
 def test_percent_is_refused_where_a_law_takes_shares():
     df = curve("well", 0)
     with pytest.raises(UserError, match=r"reaches 4\d.*takes shares of 0 to 1: divide percent by 100"):

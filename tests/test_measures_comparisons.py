@@ -16,6 +16,7 @@ from rlkit.errors import UserError
 from rlkit.figures import runs
 from rlkit.figures.study import StudyData, tables
 from rlkit.measures import comparisons, summary
+from rlkit.measures.summary import before_after
 
 
 def evals(answers: dict[tuple[str, int, str, int], str]) -> pd.DataFrame:
@@ -143,9 +144,8 @@ def test_the_summary_says_what_each_interval_is_over(seeds, tmp_path):
     assert ("hold the truth in some 85 % of studies" in text) == (seeds == 2)
     (line,) = [line for line in text.splitlines() if line.startswith("  PPO, small  +")]
     row = found.iloc[0]
-    assert line.startswith(
-        f"  PPO, small  {row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]; "
-    )
+    over_problems = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+    assert line.startswith(f"  PPO, small  {over_problems}; ")
     over_seeds = f"[{row['low_seeds']:+.3f}, {row['high_seeds']:+.3f}]"
     assert line.endswith(over_seeds if seeds > 1 else "none over seeds, of which a cell has one")
     assert "less that of" not in summary.write(tmp_path, summary.before_after(table), points)
@@ -253,8 +253,6 @@ def test_one_problem_without_its_grades_does_not_shorten_the_curve():
 
 
 def test_pass_at_1_has_one_interval():
-    from rlkit.measures.summary import before_after
-
     evals = two_ends()
     after = comparisons.pass_at_k_ends(evals).query("k == 1 and when == 'after'").iloc[0]
     same = before_after(evals.assign(held_out=False)).query("when == 'after'").iloc[0]

@@ -70,12 +70,7 @@ def test_the_minimum_data_of_a_domain_counts_its_own_tasks():
 
 def test_long_names_of_domains_stay_within_the_figure():
     one = metrics({("small", 0): [0.0, 0.2, 0.4, 0.4]})
-    names = (
-        "logic__zebra_puzzle_generated",
-        "simulation__codeio_generated",
-        "stem__units",
-        "table__generated",
-    )
+    names = ("logic__zebra_puzzle_generated", "simulation__codeio_generated", "stem__units", "table__made")
     parts = [one.assign(data_source=one["data_source"].replace("math__arithmetic", name)) for name in names]
     figure = runs.domain_curves(pd.concat(parts)).figure
     figure.canvas.draw()

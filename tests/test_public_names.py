@@ -8,20 +8,11 @@ import pytest
 import rlkit
 
 HEAVY = (
-    "torch",
-    "transformers",
-    "verl",
-    "vllm",
-    "ray",
-    "peft",
-    "datasets",
-    "papermill",
-    "matplotlib",
-    "pandas",
-    "scipy",
-)
-
-
+    "torch", "transformers", "verl", "vllm", "ray", "peft", "datasets", "papermill", "matplotlib", "pandas", "pyarrow",
+    "scipy", "sympy", "reasoning_gym",
+)  # fmt: skip
+DATA = "import rlkit.data.stream"
+ROUTER = "import rlkit.rewards.worker, rlkit.domains\nrlkit.rewards.Router\nrlkit.domains.resolve('math__x')"
 LIGHT = (
     "config", "results.store", "results.read", "studies.study", "studies.notebook", "studies.terminal", "figures",
     "cli", "domains", "laws", "sizing.doctor",
@@ -37,7 +28,7 @@ assert result.exit_code == 0 and "quickstart" in result.output, result.output
 @pytest.fixture(scope="module")
 def loaded() -> dict[str, set[str]]:
     """The heavy packages that an interpreter has loaded after each statement, one statement after the other."""
-    statements = ["import rlkit", HELP, *(f"import rlkit.{module}" for module in LIGHT)]
+    statements = ["import rlkit", DATA, ROUTER, HELP, *(f"import rlkit.{module}" for module in LIGHT)]
     code = f"import sys\nfor text in {statements}:\n exec(text)\n print(*(m for m in {HEAVY} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -47,32 +38,10 @@ def loaded() -> dict[str, set[str]]:
 
 def test_the_public_names_are_these():
     assert set(rlkit.__all__) == {
-        "ActionResult",
-        "AgenticTrainer",
-        "BaseAgent",
-        "BaseEnvironment",
-        "__version__",
-        "attach",
-        "backtest",
-        "compare",
-        "evaluate",
-        "fit",
-        "launch",
-        "law",
-        "law_explorer",
-        "load",
-        "panel",
-        "pass_at_k",
-        "plan",
-        "read",
-        "read_evals",
-        "read_configs",
-        "recover",
-        "sample_browser",
-        "score",
-        "study",
-        "train",
-    }
+        "ActionResult", "AgenticTrainer", "BaseAgent", "BaseEnvironment", "__version__", "attach", "backtest",
+        "compare", "evaluate", "fit", "launch", "law", "law_explorer", "load", "panel", "pass_at_k", "plan", "read",
+        "read_evals", "read_configs", "recover", "sample_browser", "score", "study", "train",
+    }  # fmt: skip
     assert set(rlkit.__all__) <= set(dir(rlkit))
 
 
@@ -81,12 +50,11 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = rlkit.trian
 
 
-def test_importing_rlkit_loads_nothing_heavy(loaded):
-    assert loaded["import rlkit"] == set()
-
-
-def test_help_loads_nothing_heavy(loaded):
-    assert loaded[HELP] == set()
+@pytest.mark.parametrize(
+    "statement", ["import rlkit", DATA, ROUTER, HELP], ids=["rlkit", "data", "router", "help"]
+)
+def test_nothing_heavy_is_loaded_by(statement, loaded):
+    assert loaded[statement] == set()
 
 
 @pytest.mark.parametrize("module", LIGHT)

@@ -3,8 +3,10 @@
 import pytest
 
 import rlkit
+from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.laws import laws
+from rlkit.params import validate
 from rlkit.registry import Component, Registry
 
 
@@ -39,8 +41,5 @@ def test_a_kind_that_is_no_text_is_one_sentence(kind):
 
 @pytest.mark.parametrize("weight", [float("inf"), float("nan")])
 def test_a_component_has_finite_numbers(weight):
-    from rlkit.config import RunConfig
-    from rlkit.params import validate
-
     with pytest.raises(UserError, match=r"data\.train.*weight.*finite"):
         validate(RunConfig, {"data": {"train": [{"kind": "string_trace", "weight": weight}]}})

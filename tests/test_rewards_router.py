@@ -42,6 +42,8 @@ def say(message):
             pass
 
 def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
+    if ground_truth.startswith("/"):
+        open(ground_truth, "w").close()  # begun
     if solution_str == "hang":
         while True:
             9 ** 9 ** 8  # holds the interpreter's lock
@@ -70,8 +72,6 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
         say(solution_str[4:])
         while solution_str == "say half":
             time.sleep(1)
-    if solution_str == "mark":
-        open(ground_truth, "w").close()
     if solution_str == "who":
         try:
             with open("/proc/self/environ") as file:
@@ -97,16 +97,33 @@ def custom_file(tmp_path_factory):
     return path
 
 
+def own(custom_file, **options) -> Router:
+    """A router of the functions above, with a worker unless more are asked for."""
+    function = f"{custom_file}:compute_score"
+    return Router(RewardConfig(**{"num_workers": 1, "custom_reward_function": function, **options}))
+
+
 @pytest.fixture
 def custom(custom_file):
-    with Router(
-        RewardConfig(num_workers=2, timeout=0.5, custom_reward_function=f"{custom_file}:compute_score")
-    ) as r:
-        yield r
+    with own(custom_file, num_workers=2, timeout=0.5) as router:
+        yield router
 
 
-def rows(*answers):
-    return [("any", answer, "right", None) for answer in answers]
+@pytest.fixture
+def mark():
+    """A file that a custom function makes, which is nobody."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        yield Path(folder, "mark")
+
+
+def rows(*answers, truth="right"):
+    return [("any", answer, str(truth), None) for answer in answers]
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
 
 
 def test_rewards_come_back_in_the_order_of_the_answers(router):
@@ -166,32 +183,24 @@ FORGED = [
     "message", [*map(json.dumps, FORGED), "[" * 100_000, "half"], ids=lambda text: text[:20]
 )
 def test_each_answer_has_one_outcome_whatever_a_worker_sends(custom_file, message):
-    config = RewardConfig(num_workers=1, timeout=1, custom_reward_function=f"{custom_file}:compute_score")
-    with Router(config) as router:
-        rewards = router.grade_rows(rows("right", "say " + message, "right"))
-        assert len(rewards) == 3
+    with own(custom_file, timeout=1) as router:
+        assert len(router.grade_rows(rows("right", "say " + message, "right"))) == 3
         assert [r.correct for r in router.grade_rows(rows("right", "wrong", "right"))] == [True, False, True]
 
 
 def test_slow_answers_are_spread_over_the_workers(custom_file):
-    with Router(RewardConfig(num_workers=4, custom_reward_function=f"{custom_file}:compute_score")) as router:
+    with own(custom_file, num_workers=4) as router:
         rewards = router.grade_rows(rows(*["pid"] * 68))
     assert len({r.parts["pid"] for r in rewards[8:]}) == 4
 
 
-def test_the_first_answers_are_graded_while_an_iterator_makes_the_next(custom):
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o777)
-        mark = Path(folder, "graded")
+def test_the_first_answers_are_graded_while_an_iterator_makes_the_next(custom, mark):
+    def made():
+        yield from [*rows("wrong", truth=mark), *rows(*["right"] * 63)]
+        wait_for(mark)
+        yield from rows("right")
 
-        def made():
-            yield from [("any", "mark", str(mark), None), *rows(*["right"] * 63)]
-            until = time.monotonic() + 60
-            while not mark.exists() and time.monotonic() < until:
-                time.sleep(0.01)
-            yield from rows("right") if mark.exists() else ()
-
-        assert [r.correct for r in custom.grade_rows(made())] == [False] + [True] * 64
+    assert [r.correct for r in custom.grade_rows(made())] == [False] + [True] * 64
 
 
 def test_an_iterator_that_fails_leaves_no_answers_behind(custom):
@@ -214,20 +223,18 @@ def test_a_killed_worker_is_replaced(custom):
 
 
 def test_a_worker_that_has_grown_too_big_is_replaced_and_loses_no_answer(custom_file):
-    with Router(RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:compute_score")) as router:
+    with own(custom_file) as router:
         before, *grown = router.grade_rows(rows("pid", "right", "grow", "right"))
         after, last = router.grade_rows(rows("pid", "right"))
     assert [r.error for r in (*grown, after, last)] == [None] * 5
     assert after.parts["pid"] != before.parts["pid"]
 
 
-def test_closing_a_router_ends_its_workers_and_what_waits_for_them_and_it_refuses_what_comes_later(
-    custom_file,
-):
-    router = Router(RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:compute_score"))
+def test_a_closed_router_has_ended_its_workers_and_what_waits_and_refuses_what_comes_later(custom_file, mark):
+    router = own(custom_file)
     [reward] = router.grade_rows(rows("pid"))
-    call = router.submit(rows("slow", "right", "right"))
-    time.sleep(0.5)
+    call = router.submit(rows("slow", "right", "right", truth=mark))
+    wait_for(mark)
     router.close()
     router.close()
     assert all(reward.error for reward, _ in call) and ended([reward.parts["pid"]])
@@ -236,8 +243,7 @@ def test_closing_a_router_ends_its_workers_and_what_waits_for_them_and_it_refuse
 
 
 def test_a_killed_fork_server_is_replaced(custom_file):
-    config = RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:compute_score")
-    with Router(config) as router:
+    with own(custom_file) as router:
         [before] = router.grade_rows(rows("pid"))
         os.kill(before.parts["parent"], signal.SIGKILL)
         os.kill(before.parts["pid"], signal.SIGKILL)
@@ -251,7 +257,7 @@ def test_a_reward_function_whose_file_ends_the_process_is_an_error(tmp_path):
         assert "No grading process can be started" in router.grade_rows(rows("right"))[0].error
 
 
-def ended(pids, seconds=5.0):
+def ended(pids, seconds=60.0):
     """Whether processes end within some seconds; one that nobody has reaped yet has ended."""
 
     def alive(pid):
@@ -266,18 +272,18 @@ def ended(pids, seconds=5.0):
     return not any(map(alive, pids))
 
 
-def test_a_hanging_worker_and_the_fork_server_die_with_a_killed_trainer(custom_file):
+def test_a_hanging_worker_and_the_fork_server_die_with_a_killed_trainer(custom_file, mark):
     code = f"""if True:
-        import os
+        import os, time
         from rlkit.config import RewardConfig
         from rlkit.rewards import Router
 
         config = RewardConfig(num_workers=1, custom_reward_function="{custom_file}:compute_score", timeout=600)
         router = Router(config)
         [reward] = router.grade_rows([("any", "pid", "right", None)])
-        router.submit([("any", "hang", "right", None)])
+        router.submit([("any", "hang", "{mark}", None)])
+        while not os.path.exists("{mark}"): time.sleep(0.01)
         print(reward.parts["pid"], reward.parts["parent"], flush=True)
-        import time; time.sleep(1)
         os.kill(os.getpid(), 9)
     """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
@@ -298,36 +304,28 @@ def test_a_script_without_a_main_guard_is_run_once_wherever_temporary_files_are(
     (long := tmp_path / ("x" * 100)).mkdir()
     environment = {**os.environ, "TMPDIR": str(long)}
     for command in ([str(path)], ["-c", SCRIPT]):
-        done = subprocess.run(
-            [sys.executable, *command], capture_output=True, text=True, timeout=120, env=environment
-        )
+        command = [sys.executable, *command]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
         assert done.stdout.split() == ["begun", "True"], done.stderr
 
 
 def test_a_custom_function_has_no_variable_that_was_not_named_and_is_nobody(custom_file, monkeypatch):
-    monkeypatch.setenv("WANDB_API_KEY", "hush")
-    monkeypatch.setenv("HTTPS_PROXY", "http://me:hush@proxy:80")
-    monkeypatch.setenv("MY_SERVICE", "there")
-    monkeypatch.setenv("PYTHON_DEPLOY_TOKEN", "hush")
-    monkeypatch.setenv("LC_API_KEY", "hush")
-    monkeypatch.setenv("PYTHONWARNINGS", "error")  # answers that are read as Python would fail by it
-    config = RewardConfig(
-        num_workers=1, custom_reward_function=f"{custom_file}:compute_score", env_vars=("MY_SERVICE",)
-    )
-    with Router(config) as router:
+    ours = {name: "hush" for name in ("WANDB_API_KEY", "PYTHON_DEPLOY_TOKEN", "LC_API_KEY")}
+    ours |= {"HTTPS_PROXY": "http://me:hush@proxy:80"}
+    ours |= {"PYTHONWARNINGS": "error"}  # answers that are read as Python would fail by it
+    for name, value in {**ours, "MY_SERVICE": "there"}.items():
+        monkeypatch.setenv(name, value)
+    with own(custom_file, env_vars=("MY_SERVICE",)) as router:
         [reward] = router.grade_rows(rows("who"))
-    ours = {"WANDB_API_KEY", "HTTPS_PROXY", "PYTHON_DEPLOY_TOKEN", "LC_API_KEY", "PYTHONWARNINGS"}
-    assert not ours & set(reward.parts["variables"])
+    assert not set(ours) & set(reward.parts["variables"])
     assert {"PATH", "MY_SERVICE"} <= set(reward.parts["variables"]) and not reward.parts["shown"]
     assert reward.parts["user"] == (os.geteuid() or 65534)
 
 
 def test_a_run_says_whose_rights_a_custom_function_has(custom_file, monkeypatch):
     config = RewardConfig(custom_reward_function=f"{custom_file}:compute_score")
-    for user, words in (
-        (0, "outside the sandbox as nobody"),
-        (1000, "as you, and can read your files and your"),
-    ):
+    said = {0: "outside the sandbox as nobody", 1000: "as you, and can read your files and your"}
+    for user, words in said.items():
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
         assert words in (isolation(config) or "")
 
@@ -419,16 +417,6 @@ def test_a_forked_process_is_told_to_make_its_own_router_and_leaves_the_parents_
     assert router.grade_rows([("math__x", "1", "1", None)])[0].correct
 
 
-def test_importing_the_router_imports_no_torch():
-    code = (
-        "import sys; import rlkit.rewards.worker; from rlkit.rewards import Router; "
-        "from rlkit.domains import resolve; resolve('math__x'); "
-        "print([m for m in ('torch', 'transformers', 'verl', 'sympy', 'reasoning_gym') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_the_version_of_a_reward_function_is_its_files(tmp_path):
     def version(name):
         return scorer_of(RewardConfig(custom_reward_function=name))["scorer_version"]
@@ -488,22 +476,14 @@ def test_the_format_is_a_weighted_part_of_what_trains_and_not_of_what_is_reporte
     assert reward.value == 0.75 * float(reward.correct) + 0.25 * has
 
 
-def test_partial_credit_is_a_part():
-    truth = {"header": ["House", "Drink"], "rows": [["1", "tea"], ["2", "milk"]]}
-    half = "<answer>{'header': ['House', 'Drink'], 'rows': [['1', 'tea'], ['2', 'water']]}</answer>"
-    reward = grade("logic__zebra_x", half, truth, {}, Grading(RewardConfig(partial_credit=True)))
-    assert (reward.value, reward.parts["share"], reward.correct) == (0.5, 0.5, False)
-    assert grade("logic__zebra_x", half, truth, {}).value == 0.0
-
-
 def test_an_exception_of_a_scorer_is_a_wrong_answer_and_counted(monkeypatch):
+    errors = {"odd": OverflowError, "deep": RecursionError, "big": MemoryError, "truth": UserError}
+
     def broken(response, ground_truth, extra_info):
-        raise {"odd": OverflowError, "deep": RecursionError, "big": MemoryError, "truth": UserError}[
-            response
-        ]("so")
+        raise errors[response]("so")
 
     monkeypatch.setattr("rlkit.rewards.grading.resolve", lambda name: broken)
-    odd, deep, big, truth = (grade("x", text, "7", {}) for text in ("odd", "deep", "big", "truth"))
+    odd, deep, big, truth = (grade("x", text, "7", {}) for text in errors)
     assert [r.correct for r in (odd, deep, big, truth)] == [False, False, False, None]
     assert odd.parts["exception"].startswith("OverflowError: so (test_rewards_router.py")
     late = Reward.of(False, reason="time")
@@ -530,11 +510,7 @@ def test_a_scorer_that_fails_in_the_sandbox_is_an_error_unless_the_answer_ended_
 def test_verls_scorers_run_in_the_sandbox():
     pytest.importorskip("verl")
     needs_packages()
-    given = [
-        ("openai/gsm8k", "#### 72", "72", None),
-        ("openai/gsm8k", "#### 71", "72", None),
-        ("no__x", "1", "1", None),
-    ]
+    given = [("openai/gsm8k", f"#### {n}", "72", None) for n in (72, 71)] + [("no__x", "1", "1", None)]
     with Router(RewardConfig(num_workers=1, scorer="verl")) as router:
         found = router.grade_rows(given)
     assert [r.value for r in found] == [1.0, 0.0, None] and "not implemented" in found[2].error

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 from sandbox_here import needs_packages
 
@@ -24,6 +26,7 @@ from rlkit.sandbox.levels import LIMITS, OUTPUT, Jail, choose
 # Where RLKIT_REQUIRE_SANDBOX is set (.ci/run), these tests fail without bubblewrap instead of being skipped.
 absent = shutil.which("bwrap") is None and not os.environ.get("RLKIT_REQUIRE_SANDBOX")
 needs_bubblewrap = pytest.mark.skipif(absent, reason="bubblewrap is not installed")
+with_users = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives programs users of their own")
 LEVELS = [
     pytest.param("bubblewrap", marks=needs_bubblewrap),
     pytest.param("rlimits", marks=pytest.mark.skipif(os.geteuid() != 0, reason="the fallback needs root")),
@@ -132,11 +135,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_program_fails_and_the_next_one_runs(jail, name):
-    start = time.monotonic()
     outcome = run(jail, HOSTILE[name], seconds=0.5)
-    assert not outcome.ok
-    assert time.monotonic() - start < 0.5 + 4  # the fallback deletes folders file by file
-    assert len(outcome.stdout) <= OUTPUT + 1
+    assert not outcome.ok and len(outcome.stdout) <= OUTPUT + 1
     assert works(jail)
 
 
@@ -162,9 +162,8 @@ def test_nothing_of_one_program_reaches_the_next(jail):
 
 
 def test_a_file_in_a_folder_of_the_system_does_not_reach_the_next_program(jail):
-    program = (
-        f"import os\nfor p in ('/run/lock', '/dev/mqueue', '/var/tmp'):\n    p += '/left{os.getpid()}'\n"
-    )
+    places = ("/run/lock", "/dev/mqueue", "/var/tmp")
+    program = f"import os\nfor p in {places}:\n    p += '/left{os.getpid()}'\n"
     program += "    print(os.path.exists(p))\n    try: open(p, 'w').close()\n    except OSError: pass"
     assert [run(jail, program).stdout for _ in range(2)] == [b"False\n" * 3] * 2
 
@@ -177,21 +176,38 @@ for number in range(60_000, 65_000):
 """
 
 
+@with_users
 def test_a_program_keeps_no_other_jail_from_a_user_of_its_own(level):
-    limits, program = {**LIMITS, "NOFILE": 6000}, TAKEN + "print(7)\ninput()\nimport time\ntime.sleep(9)"
-    if os.geteuid() != 0:
-        pytest.skip("only root gives programs users of their own")
+    limits, program = {**LIMITS, "NOFILE": 6000}, TAKEN + "print(7, flush=True)\nimport time\ntime.sleep(99)"
     with Jail(choose(level), limits=limits) as greedy, tempfile.TemporaryFile() as out:
-        greedy.start([out.fileno()] * 3, [], 9, role="script", program=program)
-        time.sleep(1)
+        greedy.start([out.fileno()] * 3, [], 99, role="script", program=program)
+        while not os.fstat(out.fileno()).st_size:
+            time.sleep(0.02)
         with Jail(choose(level)) as jail:
             assert works(jail)
-        greedy.finish()
 
 
+@with_users
+def test_no_two_jails_have_the_same_user(level):
+    with contextlib.ExitStack() as stack:
+        jails = [stack.enter_context(Jail(choose(level))) for _ in range(5)]
+        users = {run(jail, "import os\nprint(os.getuid())").stdout for jail in jails}
+    assert len(users) == len(jails) and b"0\n" not in users
+
+
+@with_users
+def test_the_end_of_one_program_ends_no_other():
+    with Jail(choose("rlimits")) as slow, Jail(choose("rlimits")) as quick, ThreadPoolExecutor() as pool:
+        found = pool.submit(run, slow, "import time\ntime.sleep(2)\nprint(7)", seconds=60.0)
+        for _ in range(8):
+            run(quick, "import os\nif os.fork() == 0: os.kill(-1, 9)")
+        assert (found.result().stdout, found.result().status) == (b"7\n", 0)
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 6000, reason="few descriptors are allowed"
+)
 def test_a_program_has_no_descriptor_of_ours_however_many_there_are(level):
-    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 6000:
-        pytest.skip("few descriptors are allowed here")
     with contextlib.ExitStack() as stack:
         for _ in range(5000):
             stack.enter_context(open(os.devnull))
@@ -274,10 +290,8 @@ def test_sixty_hostile_programs_leave_no_process_and_no_file():
         processes = subprocess.run(["ps", "-o", "args=", "-u", user], capture_output=True, text=True).stdout
         assert not processes or os.geteuid() != 0  # else programs have our user
         assert works(jail)
-    left, end = set(os.listdir("/tmp")) - before, time.monotonic() + 10
-    while left := {name for name in left if name.startswith(("left", "rlkit-jail"))} & set(
-        os.listdir("/tmp")
-    ):
+    ours, end = ("left", "rlkit-jail"), time.monotonic() + 60
+    while left := {name for name in set(os.listdir("/tmp")) - before if name.startswith(ours)}:
         assert time.monotonic() < end, left  # folders of jails of other tests go when their programs end
         time.sleep(0.1)
 
@@ -301,12 +315,9 @@ def test_only_folders_that_end_with_the_program_can_be_written(tight):
 
 
 @needs_bubblewrap
+@with_users
+@pytest.mark.skipif(not os.path.exists(python := "/usr/bin/python3"), reason="no Python that others can read")
 def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
-    if os.geteuid() != 0:
-        pytest.skip("the tests run as an ordinary user already")
-    python = "/usr/bin/python3"
-    if not os.path.exists(python):
-        pytest.skip("no Python that another user can read")
     script = "import sys; sys.path.insert(0, sys.argv[1])\n"
     script += "from rlkit.sandbox.levels import Jail, choose\nlevel = choose()\nprint(level)\n"
     script += "jail = Jail(level)\nprint(jail.run('import os; print(os.getuid()); os.kill(-1, 9)', b'', 5).stdout)\n"
@@ -371,12 +382,8 @@ def test_a_library_evaluates_text_in_a_fork_of_a_jail_that_has_imported_it(level
     """Each text in a process of its own, without our environment and without what the text before it left."""
     monkeypatch.setenv("SECRET_KEY", "hush")
     grading = Grading(RewardConfig(sandbox=level))
-    texts = (
-        "1 + 1",
-        "setattr(numpy, 'before', 1)",
-        "__import__('os')._exit(0)",
-        "numpy.arange(3).sum().item()",
-    )
+    leave, end = "setattr(numpy, 'before', 1)", "__import__('os')._exit(0)"
+    texts = ("1 + 1", leave, end, "numpy.arange(3).sum().item()")
     evaluate = partial(programs.call_function, grading, LIBRARY, "main", modules=("numpy",))
     found = [evaluate([[text]])[0] for text in texts]
     assert [call.value for call in found] == [[2, False, []], [None, True, []], None, [3, False, []]]
@@ -385,25 +392,18 @@ def test_a_library_evaluates_text_in_a_fork_of_a_jail_that_has_imported_it(level
 
 
 def test_the_sandboxes_of_a_thread_end_with_it():
-    import threading
-
-    import psutil
-
-    found = []
-
     def work():
         outcome = programs.run_script(Grading(RewardConfig()), "print(7)")
-        found.append((outcome.stdout, len(psutil.Process().children())))
+        return outcome.stdout, len(psutil.Process().children())
 
     before = len(psutil.Process().children())
     for _ in range(3):
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    assert found == [(b"7\n", before + 1)] * 3 and len(psutil.Process().children()) == before
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(work).result() == (b"7\n", before + 1)
+        assert len(psutil.Process().children()) == before
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives programs users of their own")
+@with_users
 def test_users_are_marked_where_root_alone_can_write(monkeypatch, tmp_path):
     monkeypatch.setattr(levels, "LOCKS", tmp_path / "read-only")
     with Jail(choose("auto")) as one, Jail(choose("auto")) as two:

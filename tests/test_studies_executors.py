@@ -8,13 +8,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+from unittest.mock import Mock
 
+import nbformat
+import psutil
 import pytest
 
 import rlkit
 from rlkit.errors import UserError
 from rlkit.studies import study as studies
-from rlkit.studies.executors import LocalExecutor, make_executor
+from rlkit.studies.executors import Executor, LocalExecutor, make_executor
 from rlkit.studies.plan import make_plan
 from rlkit.studies.terminal import Board
 
@@ -27,8 +32,8 @@ run:
   rollout: {n: 2}
   trainer: {total_training_steps: 6, test_freq: 0, save_freq: 1}
   evaluation: {size: 4, n: 1}
-grid: {actor.optim.lr: [1.0e-4, 2.0e-4, 3.0e-4, 4.0e-4]}
-seeds: [0, 1]
+grid: {actor.optim.lr: [1.0e-4, 2.0e-4]}
+seeds: [0]
 analysis: {notebook: analyse.ipynb}
 """
 TRAIN = """
@@ -45,8 +50,6 @@ rlkit.train(loaded, root=root, progress=False)
 
 @pytest.fixture
 def study_file(tmp_path, monkeypatch):
-    import nbformat
-
     def notebook(name, parameters, code):
         cells = [nbformat.v4.new_code_cell(parameters), nbformat.v4.new_code_cell(code)]
         cells[0].metadata["tags"] = ["parameters"]
@@ -73,7 +76,7 @@ def cluster():
 
 def check_nothing_is_lost(file: Path, plan) -> None:
     table = rlkit.read("outputs/spread", "train/accuracy")
-    assert set(table.run) == {run.id for run in plan.runs} and len(plan.runs) == 8
+    assert set(table.run) == {run.id for run in plan.runs}
     for _, steps in table.groupby("run").step:
         assert steps.tolist() == [1, 2, 3, 4, 5, 6]
     assert (file.parent / "outputs/spread/notebooks/analyse.ipynb").exists()
@@ -81,7 +84,6 @@ def check_nothing_is_lost(file: Path, plan) -> None:
 
 def kill_worker_of_a_run_at_step(step: int, killed: list[str]):
     """Kill the Ray worker that executes some run, once that run has logged a step."""
-    import psutil
 
     def look():
         if killed:
@@ -116,35 +118,19 @@ def test_a_study_on_ray_survives_the_death_of_a_worker(study_file, cluster, monk
 
     monkeypatch.setattr(Board, "ended", ended)
     result = studies.study(study_file, executor="ray")
-    assert result.failed == {} and len(result.runs) == 8
+    assert result.failed == {} and len(result.runs) == 2
     assert killed and lost == killed
     check_nothing_is_lost(study_file, make_plan(study_file))
     attempts = rlkit.results.store.read_json(Path("outputs/spread/runs") / killed[0] / "run.json")["attempts"]
     assert len(attempts) == 2
 
 
-def test_a_run_that_is_lost_again_and_again_is_given_up(study_file, monkeypatch):
-
-    class Doomed:
-        lost = True
-
-        def done(self):
-            return True
-
-        def problem(self):
-            return "lost with its worker"
-
-    class Nowhere:
-        workers, threads, started = 8, 1, 0
-
-        def start(self, command, log, need=0.0):
-            self.started += 1
-            return Doomed()
-
-    executor = Nowhere()
+def test_a_run_that_is_lost_again_and_again_is_given_up(study_file):
+    doomed = SimpleNamespace(lost=True, done=lambda: True, problem=lambda: "lost with its worker")
+    start = Mock(return_value=doomed)
     plan = make_plan(study_file)
-    failed = studies.train_all(plan, executor)  # pyright: ignore[reportArgumentType]  # jobs that are never interrupted
-    assert set(failed) == {run.id for run in plan.runs} and executor.started == 8 * 4
+    failed = studies.train_all(plan, cast(Executor, SimpleNamespace(workers=4, threads=1, start=start)))
+    assert set(failed) == {run.id for run in plan.runs} and start.call_count == 2 * 4
 
 
 SBATCH = """#!{python}
@@ -238,20 +224,17 @@ def test_wrong_executors_are_one_sentence(name, options, message):
         make_executor(name, 1, 1, options)
 
 
+@pytest.mark.slow(
+    reason="starts a second cluster, for a token that only Ray from 2.60 on asks for: half a minute"
+)
 def test_a_cluster_that_asks_for_a_token_is_joined(tmp_path):
     """Ray 2.60 leaves a token in the home folder; `ray start` then asks for it."""
-    import psutil
-
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("a" * 64)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"HOME": str(tmp_path)}
     head = [
         str(Path(sys.executable).with_name("ray")),
-        "start",
-        "--head",
-        "--block",
-        "--port=0",
-        "--num-cpus=2",
+        *["start", "--head", "--block", "--port=0", "--num-cpus=2"],
     ]
     short = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # a socket's path has 107 characters at most
     head += ["--include-dashboard=false", f"--temp-dir={short}"]
