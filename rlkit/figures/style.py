@@ -87,12 +87,12 @@ def looks(df: pd.DataFrame, by: str = "model.path") -> dict[Any, dict[str, Any]]
     varies. Other values take the looks in their order (by size, then by value)."""
     pairs = in_order(df, by)
     names, models = list(pairs[by]), list(pairs["model.path"]) if "model.path" in pairs else []
-    if "variant_place" in pairs and pairs["variant"].nunique() > 1:
-        styles = _of_variants(pairs, by)
-    elif by == "parameters_non_embedding":
+    if by == "parameters_non_embedding":
         styles = _of_sizes(names)
-    elif len(set(models)) == len(names):
+    elif len(set(models)) == len(names):  # variants may name sizes
         styles = _of_models(models)
+    elif "variant_place" in pairs and pairs["variant"].nunique() > 1:
+        styles = _of_variants(pairs, by)
     else:
         styles = list(map(look, range(len(names))))
     present = set(df[by])
