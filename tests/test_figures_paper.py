@@ -204,7 +204,7 @@ def test_a_model_keeps_its_look_whatever_else_is_drawn():
     assert all(everything[name] == style for name, style in some.items())
     cells = figures.looks(ALL_SIZES.assign(cell=[f"size {i}" for i in range(4)]), "cell")
     assert list(cells.values()) == list(everything.values())
-    variants = all_sizes.assign(variant=list("dcba"), variant_place=range(4))  # a variant a size
+    variants = ALL_SIZES.assign(variant=list("dcba"), variant_place=range(4))  # a variant a size
     assert list(figures.looks(variants, "variant").values()) == list(everything.values())
     other = figures.looks(pd.DataFrame({"model.path": ["Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-7B"]}))
     assert len({style["color"] for style in other.values()}) == 2
