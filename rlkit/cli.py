@@ -20,7 +20,7 @@ from rlkit.studies.file import load_one
 
 app = typer.Typer(
     help="Train, evaluate and fit the scaling laws of language-model reinforcement learning.",
-    epilog="Begin in a clone of the repository: rlkit study params/quickstart.yaml",
+    epilog="Begin with rlkit quickstart.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -110,6 +110,23 @@ def study(
     )  # fmt: skip
     if result.failed:
         raise typer.Exit(1)
+
+
+@app.command(rich_help_panel="Runs and studies")
+def quickstart(
+    overrides: Overrides = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the runs and their cost.")] = False,
+    root: Root = Path("outputs"),
+) -> None:
+    """Train eighteen small models, fit a law over their sizes and draw it: the study params/quickstart.yaml, which is
+    written into this folder where it lacks it."""
+    from rlkit.files import write_text
+
+    file = Path("params/quickstart.yaml")
+    if not file.exists():
+        write_text(file, (Path(__file__).parent / "studies" / file.name).read_text(encoding="utf-8"))
+        typer.echo(f"wrote {file}")
+    study(file, overrides, dry_run=dry_run, root=root)
 
 
 @app.command(rich_help_panel="Runs and studies")
