@@ -359,8 +359,13 @@ def serve(
 ) -> None:
     """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest. Ctrl-C or SIGTERM ends it:
     running requests have 30 s to finish."""
-    from rlkit.serving.app import serve as run_server
-    from rlkit.serving.solver import Settings
+    try:
+        from rlkit.serving.app import serve as run_server
+        from rlkit.serving.solver import Settings
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{error.name} is not installed, which serving needs: pip install 'rlkit[serving]'."
+        ) from None
 
     settings = Settings(max_concurrent=max_concurrent, timeout=timeout, max_turn_length=max_turn_length)
     run_server(path, host, port, settings, typer.echo)

@@ -230,3 +230,10 @@ def test_a_dry_run_of_a_verl_run_says_nothing_of_this_machine(params, tmp_path):
     assert cost.startswith("continues at 10/20: ") and cost.endswith(" FLOPs")
     assert "warm start" in warm  # which is made here, on the CPU
     assert "-m verl.trainer.main_ppo --config-path" in more
+
+
+def test_serving_without_its_extra_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "rlkit.serving.app", raising=False)
+    done = rlkit_command("serve", "a-model")
+    assert done.returncode == 2 and "pip install 'rlkit[serving]'" in done.stderr

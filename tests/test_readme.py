@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rlkit.config import load
+from rlkit.data import TaskStream, held_out
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 EXTEND = (ROOT / "docs" / "how-to" / "extend.md").read_text()
@@ -29,6 +32,15 @@ def test_every_file_that_the_readme_links_to_is_there():
     assert local
     missing = [link for link in local if not (ROOT / link).exists()]
     assert missing == []
+
+
+def test_the_example_study_can_be_trained(tmp_path):
+    (example,) = re.findall(r"```yaml\n(study:.*?)```", README, re.DOTALL)
+    (tmp_path / "sizes.yaml").write_text(example)
+    config = load(tmp_path / "sizes.yaml")
+    tests = held_out(config)
+    TaskStream(config, tests).check_prompts(tests)
+    assert len(tests) == config.evaluation.size
 
 
 def test_the_readme_is_short():

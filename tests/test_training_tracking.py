@@ -70,3 +70,12 @@ def test_without_a_key_or_a_network_it_is_offline_and_asks_nothing(tmp_path, env
     assert done.returncode == 0, done.stderr
     assert "(1)" not in done.stdout and "Enter your choice" not in done.stdout + done.stderr
     assert offline_history(tmp_path) == {f"run-{RunConfig.model_validate({}).id}": [0, 1, 2]}
+
+
+def test_a_run_that_names_wandb_without_it_says_what_to_install(tmp_path, monkeypatch):
+    from rlkit.errors import UserError
+    from rlkit.training.tracking import Tracker
+
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match=r"pip install 'rlkit\[wandb\]'"):
+        Tracker(RunConfig.model_validate({"trainer": {"logger": ["wandb"]}}), tmp_path)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.config import RunConfig
+from rlkit.errors import UserError
 from rlkit.results.machine import git_state, versions
 
 
@@ -16,8 +17,13 @@ class Tracker:
         self._run: Any = None
         if "wandb" not in config.trainer.logger:
             return
-        import wandb
-        from wandb.errors import AuthenticationError, CommError
+        try:
+            import wandb
+            from wandb.errors import AuthenticationError, CommError
+        except ModuleNotFoundError:
+            raise UserError(
+                "trainer.logger names wandb, which is not installed: pip install 'rlkit[wandb]'."
+            ) from None
 
         options: dict[str, Any] = {
             "project": os.environ.get("WANDB_PROJECT", "rlkit"), "id": config.id, "name": config.id, "resume": "allow",
