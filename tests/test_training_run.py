@@ -45,13 +45,8 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(own_cache, tmp_path_factory) -> Run:
-    """A finished run of six steps; a test that changes it takes a `copy_of`."""
+    """A finished run of six steps, which no test changes."""
     return train(config(), tmp_path_factory.mktemp("finished"))
-
-
-def copy_of(run: Run, root: Path) -> None:
-    """The run, under another root."""
-    shutil.copytree(run.folder, root / run.folder.relative_to(run.folder.parents[2]))
 
 
 def train(c, root) -> Run:
@@ -311,7 +306,7 @@ def test_a_shaped_reward_is_no_pass_and_a_changed_one_is_another_run(tmp_path):
 
 
 def test_a_run_does_not_go_on_with_other_held_out_tasks(finished, tmp_path, monkeypatch):
-    copy_of(finished, tmp_path)
+    shutil.copytree(finished.folder, folder_of(config(), tmp_path))
     asked = Arithmetic.task
     monkeypatch.setattr(Arithmetic, "task", lambda self, index: replace(asked(self, index), ground_truth="7"))
     with pytest.raises(UserError, match="was begun with held_out_hash .* Restore what has changed"):
@@ -423,9 +418,7 @@ def test_groups_of_equal_rewards_are_replaced_until_there_are_enough(tmp_path):
     sampled = [row["train/num_gen_batches"] for row in rows]
     assert sum(sampled) * 8 == rows[-1]["data/tasks/arithmetic"] + rows[-1]["data/tasks/string_trace"]
     few = {**extra, "algorithm__filter_groups__max_num_gen_batches": 1}
-    with pytest.raises(
-        RunStopped, match=r"of 8 groups had unequal rewards .*max_num_gen_batches = 1 batches"
-    ):
+    with pytest.raises(RunStopped, match=r"of 8 groups had unequal rewards .*max_num_gen_batches = 1 "):
         train(config(**few), tmp_path / "few")
 
 
@@ -441,7 +434,7 @@ def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(
     best = [{folder.name for folder in (run.folder / "best").glob("*")} for run in (whole, longer)]
     assert best[0] == best[1] and len(best[0]) == ("trainer__keep_best" in extra)
     assert info_of(longer)["parent"] == {"run": short.id, "step": 3}
-    forked = train(config(actor__optim__lr=1e-3, **extra, **given), tmp_path)
+    forked = train(config(actor__optim__lr=1e-3, trainer__total_training_steps=5, **extra, **given), tmp_path)
     scores = [[row["critic/score/mean"] for row in metrics_of(run)[1:]] for run in (whole, forked)]
     rates = [row.get("actor/lr") for row in metrics_of(forked)[1:]]
     assert scores[0][:3] == scores[1][:3] and set(rates[3:]) - {None} == {1e-3}
