@@ -184,3 +184,74 @@ def test_structure_is_the_share_of_turns_in_the_form_action_and_result():
     table = episode_metrics({"model": [trajectory]}, run_episodes(ExpertAgent(), env, "3x + 7 = 16"))
     values = table.set_index("metric")["value"]
     assert values["structure"] == 0.5 and 0 < values["expert_order"] < 1
+
+
+class Board(BaseEnvironment):
+    """As people write it: attributes of the class, an __init__ that calls no other, a problem in words."""
+
+    actions = ["put left", "put", "take"]  # noqa: RUF012
+    max_steps = 4
+    seen = []  # noqa: RUF012
+    count = 0
+
+    def __init__(self):
+        self.started = True
+
+    def problem(self, rng):
+        return f"board {rng.integers(1000)}"
+
+    def reset(self, problem):
+        self.problem = problem
+
+    def step(self, action, params=None):
+        self.count += 1
+        self.seen.append(action)
+        return ActionResult(f"{self.count}: {self.seen}", 1.0, self.count == 3, {"success": True})
+
+
+class Fewer(Counter):
+    max_steps = 3
+
+
+def test_attributes_of_a_class_need_no_annotation_and_begin_every_episode_anew():
+    env = Board()
+    check_environment(env, episodes=3)
+    assert env.max_steps == 4 and env.started and Board.count == 0 and Board.seen == []
+    for _ in range(2):
+        assert env.reset("a board") == "a board" and env.step("put left").observation == "1: ['put left']"
+    assert [len(e) for e in run_episodes(RandomAgent(), env, ["a", "b"])] == [3, 3]
+    assert "- put left\n- put\n- take" in env.messages("x")[0]["content"]
+    with pytest.raises(ValueError, match="greater than 0"):
+        Fewer(max_steps=-1)
+
+
+class Below(Board):
+    """An environment below another of one's own."""
+
+
+def test_the_trainer_finds_the_environment_of_an_episode_however_deep_its_class_is():
+    trainer = AgenticTrainer("ladder-10k", config=AgenticConfig(max_response_length=30, max_turn_length=10))
+    trainer.prepare_training_data(run_episodes(RandomAgent(), Below(), ["a"]))
+    assert isinstance(trainer.environment, Below)
+
+
+class Many(Board):
+    actions = [f"action_{i}" for i in range(10_000)]  # noqa: RUF012
+
+
+def test_a_prompt_that_is_too_long_is_one_sentence():
+    many = Many()
+    check_environment(many, episodes=1)
+    many.reset("a board")
+    refused = many.step("fly").observation
+    assert len(refused) < 500 and refused.endswith("and 9980 more.")
+    trainer = AgenticTrainer("ladder-10k", many)
+    with pytest.raises(UserError, match="A prompt of 'Many' has .* tokens, and 2048 are allowed"):
+        trainer.test_inference("a board")
+
+
+@pytest.mark.parametrize("chosen", [None, 3, ("put", None, 1), (1, "x")])
+def test_an_agent_that_chooses_no_action_is_told_what_to_return(chosen):
+    with pytest.raises(UserError, match="select_action of Script returned .*: return an action's name"):
+        run_episodes(Script(chosen), Board(), "x")
+    assert run_episodes(Script("put", "put", "put"), Board(), "x")[0].success  # a name alone will do

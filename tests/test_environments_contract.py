@@ -1,6 +1,7 @@
 """What every environment promises, and that the checker notices when one does not."""
 
 import importlib.util
+import threading
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +11,7 @@ import pytest
 from pydantic import PrivateAttr
 from typer.testing import CliRunner
 
-from rlkit.agents import ExpertAgent, run_episodes
+from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.cli import app
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
 from rlkit.environments.base import BrokenEnvironment
@@ -235,13 +236,25 @@ def test_problems_of_no_split_or_a_negative_number_are_refused(arguments):
         Count().problems(*arguments)
 
 
-@pytest.mark.parametrize("text", [
-    "subtract_terms 7", "Subtract_terms 7", "Action: subtract_terms 7", "1. subtract_terms 7", "subtract_terms $7$",
-    "**subtract_terms** 7", "**subtract_terms 7**", "`subtract_terms 7`", "`subtract_terms` `7`",
-    "```\nsubtract_terms 7\n```", "**Action:** `subtract_terms 7`\n**Result:** 3x = 9", "- **subtract_terms**: 7",
-    "subtract_terms 7\nThat gives 3x = 9", "subtract_terms 7. That gives 3x = 9.",
-    "We could distribute, but first:\nsubtract_terms 7", 'subtract_terms {"value": "7"} gives 3x = 9',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "subtract_terms 7", "Subtract_terms 7", "Action: subtract_terms 7", "1. subtract_terms 7", "subtract_terms $7$",
+        "**subtract_terms** 7", "**subtract_terms 7**", "`subtract_terms 7`", "`subtract_terms` `7`",
+        "```\nsubtract_terms 7\n```", "**Action:** `subtract_terms 7`\n**Result:** 3x = 9", "- **subtract_terms**: 7",
+        "subtract_terms 7\nThat gives 3x = 9", "subtract_terms 7. That gives 3x = 9.",
+        "We could distribute, but first:\nsubtract_terms 7", 'subtract_terms {"value": "7"} gives 3x = 9',
+        '{"name": "subtract_terms", "arguments": {"value": "7"}}', '{"action": "subtract_terms", "action_input": "7"}',
+        '<tool_call>\n{"name": "subtract_terms", "arguments": "{\\"value\\": \\"7\\"}"}\n</tool_call>',
+        'I call it:\n```json\n[{"function": {"name": "subtract_terms", "arguments": {"value": "7"}}}]\n```',
+        '{"thought": "I could distribute", "action": "subtract_terms", "value": "7"}', '{"subtract_terms": "7"}',
+        'subtract_terms("7")', "subtract_terms(value='7')", "subtract_terms(value=7)", "subtract_terms[7]",
+        "[subtract_terms(7)]", "<action>subtract_terms 7</action>", "<action>subtract_terms</action> 7",
+        "subtract_terms -> 7", "\\boxed{subtract_terms 7}", "subtract\\_terms 7",
+        "Action: subtract_terms\nAction Input: 7",
+        "<think>\ndistribute 3 does nothing\n</think>\n\nsubtract_terms 7", "subtract_terms = 7",
+    ],
+)  # fmt: skip
 def test_the_markup_and_prose_of_instruct_models_is_no_part_of_an_action(text):
     assert environments.parse("mathematics").parse_action(text) == ("subtract_terms", {"value": "7"})
 
@@ -262,13 +275,51 @@ def test_actions_are_parsed_from_text(text, action, params):
     assert environments.parse("mathematics").parse_action(text) == (action, params)
 
 
-@pytest.mark.parametrize(("text", "observation"), [
-    ("subtract_terms 7 from both sides", "3x = 9"),
-    ("subtract_terms(7) to isolate 3x", "3x = 9"),
-    ("identify_operation subtract_terms because 7 is in the way", "Yes. 3x + 7 = 16"),
-    ("state_answer x = 3, which solves it", "Right."),
-    ("**state_answer** the answer is 3.", "Right."),
-])  # fmt: skip
+class Tools(BaseEnvironment):
+    """Tools with several text arguments."""
+
+    actions: ClassVar[dict[str, str]] = {"search": "query and most", "send_mail": "to and text"}
+
+    def step(self, action, params=None):
+        return ActionResult(f"{action}: {params}", 1.0, True, {"success": True})
+
+    def sample_params(self, action, rng):
+        return (
+            {"to": "Ann (boss)", "text": 'say "hi"\nand {bye}'}
+            if action == "send_mail"
+            else {"query": "a [b]"}
+        )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'search {"query": "cheap flights", "most": 3}', 'search(query="cheap flights", most=3)',
+        '{"name": "search", "arguments": {"query": "cheap flights", "most": 3}}', "search: {'query': 1}",
+        '<tool_call>{"name": "search", "arguments": {"query": "cheap flights", "most": 3}}</tool_call>',
+        '{"tool": "search", "query": "cheap flights", "most": 3}',
+    ],
+)  # fmt: skip
+def test_tools_take_several_text_arguments(text):
+    env = Tools()
+    check_environment(env, episodes=2)
+    env.reset("find")
+    read = env.parse_action(text)
+    if "'" not in text:
+        assert env.step(*read).observation == "search: {'query': 'cheap flights', 'most': 3}"
+    assert read[0] == "search"
+
+
+@pytest.mark.parametrize(
+    ("text", "observation"),
+    [
+        ("subtract_terms 7 from both sides", "3x = 9"),
+        ("subtract_terms(7) to isolate 3x", "3x = 9"),
+        ("identify_operation subtract_terms because 7 is in the way", "Yes. 3x + 7 = 16"),
+        ("state_answer x = 3, which solves it", "Right."),
+        ("**state_answer** the answer is 3.", "Right."),
+    ],
+)
 def test_words_around_algebra_are_no_part_of_it(text, observation):
     env = environments.parse("mathematics")
     env.reset("3x + 7 = 16")
@@ -401,3 +452,113 @@ def test_a_new_environment_is_told_the_command_that_shows_it(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     shown = CliRunner().invoke(app, ["new", "environment", "harbour"]).output
     assert "RLKIT_PLUGINS=harbour.py papermill" in shown and Path("test_harbour.py").exists()
+
+
+class Sloppy(BaseEnvironment):
+    """The short form; each class below breaks one promise."""
+
+    def get_valid_actions(self):
+        return ["a", "b"]
+
+    def step(self, action, params=None):
+        return ActionResult("seen", 1.0, True, {"success": True})
+
+
+def returns(name, result, base=Sloppy):
+    """A class whose method `name` returns `result`, or raises it."""
+
+    def method(self, *args):
+        if isinstance(result, BaseException):
+            raise result
+        return result() if callable(result) else result
+
+    globals()["World"] = type(
+        "World", (base,), {name: method, "__module__": __name__}
+    )  # where pickle finds it
+    return globals()["World"]
+
+
+async def waits():
+    return None
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "words"),
+    [
+        ("step", RuntimeError("boom"), "answered '.' with RuntimeError: boom"),
+        ("step", SystemExit(3), "answered '.' with SystemExit: 3"),
+        ("step", ("seen", 1.0, True, {}), r"return ActionResult\(observation, reward, done, info\)"),
+        ("step", None, "with 'None': return ActionResult"),
+        ("step", waits, "is async"),
+        ("step", lambda: ActionResult(np.arange(3), 1.0, True), "an observation is a string"),  # type: ignore[arg-type]
+        ("step", lambda: ActionResult("", np.array([1.0]), True), "a reward is a finite number"),  # type: ignore[arg-type]
+        ("step", lambda: ActionResult("", 1.0, True, {"success": "yes"}), r"info\['success'\] = 'yes'"),
+        ("step", lambda: ActionResult("", 1.0, True, {"success": np.zeros(2)}), "it is True or False"),
+        ("reset", waits, "the first observation is <coroutine"),
+        ("reset", lambda: ("start", {}), "the first observation is .'start', {}., no string"),
+        ("get_valid_actions", lambda: None, "returned None: return a list of names"),
+        ("get_valid_actions", lambda: [], r"returned \[\]: return a list"),
+        ("get_valid_actions", lambda: [0, 1], r"returned \[0, 1\]"),
+        ("get_valid_actions", lambda: {"a", "b"}, "return a list of names"),
+        ("get_valid_actions", lambda: np.array(["a", "b"]), "return a list of names"),
+        ("get_valid_actions", lambda: "go", "returned go: return a list of names"),
+        ("get_valid_actions", lambda: ["", "a"], "a name is words in one line"),
+        ("get_valid_actions", lambda: ["a\nb"], "a name is words in one line"),
+        ("get_valid_actions", waits, "is async"),
+        ("get_valid_actions", KeyError("x"), r"answered get_valid_actions\(\) with KeyError"),
+        ("problem", lambda: {"n": np.int64(3)}, "not JSON serializable"),
+        ("problem", 7, r"problem\(rng\) of 'World' returned 7"),
+        ("problem", lambda: {"n": 1}, "widen its options, or what"),
+        ("expert", None, "returned None: return an action's name"),
+        ("expert", ZeroDivisionError(), r"answered expert\(\) with ZeroDivisionError"),
+        ("sample_params", ZeroDivisionError(), r"answered sample_params\(\) with ZeroDivisionError"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_sloppy_environment_is_one_sentence_from_the_checker_and_from_an_episode(name, result, words):
+    env = returns(name, result)()
+    with pytest.raises(UserError, match=words) as told:
+        check_environment(env, episodes=3)
+    assert str(told.value).count("\n") <= 2
+    with pytest.raises(UserError, match=words):
+        agent = ExpertAgent() if name == "expert" else RandomAgent()
+        problems = ["x"] if name != "problem" else env.problems("train", 1) + env.problems("test", 1)
+        run_episodes(agent, env, problems)
+
+
+def test_what_renders_badly_or_cannot_be_copied_is_one_sentence():
+    with pytest.raises(UserError, match=r"answered solution\(\) with ZeroDivisionError"):
+        run_episodes(RandomAgent(), returns("render", ZeroDivisionError())(), ["x"])
+    locked = Sloppy()
+    locked.lock = threading.Lock()
+    with pytest.raises(UserError, match="cannot be copied .*: make in reset or step what cannot"):
+        run_episodes(RandomAgent(), locked, ["x"])
+    check_environment(returns("sample_params", "7")(), episodes=2)  # a value alone
+
+
+class Position(Sloppy):
+    position: int = 0
+
+    def step(self, action, params=None):
+        self.position += 1
+        return super().step(action, params)
+
+
+def test_what_belongs_to_every_episode_cannot_be_set_by_one():
+    with pytest.raises(UserError, match="'position' of 'Position' is an option, which stays as it is: keep"):
+        check_environment(Position(), episodes=2)
+    env: Any = Sloppy()
+    env.state = env.problem = {"free": 1}
+    with pytest.raises(UserError, match="'messages' of 'Sloppy' belongs to every environment"):
+        env.messages = []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["go left", "go left fast", "go"], ["gehe→", "спать", "食べる", "🙂"], ["Go", "go"], ["+", "<<", "(x)"]],
+)
+def test_names_of_any_words_are_told_apart(names):
+    env = returns("get_valid_actions", names)()
+    check_environment(env, episodes=3)
+    env.reset("x")
+    assert [env.parse_action(f"Action: {name}")[0] for name in names] == names

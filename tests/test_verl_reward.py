@@ -82,3 +82,15 @@ def test_answers_are_read_as_they_come_and_half_lines_wait(tmp_path):
         log.write(line[20:] + "\n")
     reader.poll()
     assert [row["sample"] for row in reader.take(3, "train")] == [0, 2]
+
+
+def test_a_line_that_a_full_disk_cut_is_a_missing_answer_and_ends_no_run(tmp_path):
+    place = {"step": 1, "split": "train", "uid": "a"}
+    record(tmp_path, place | {"sample": 0}, "x", "text", Reward.of(True))
+    (log,) = tmp_path.glob("*.jsonl")
+    log.write_bytes(log.read_bytes() + b'{"step": 1, "spl')
+    record(tmp_path, place | {"sample": 1}, "x", "lost with the cut line", Reward.of(True))
+    record(tmp_path, place | {"sample": 2}, "x", "text", Reward.of(False))
+    reader = AnswerReader(tmp_path)
+    reader.poll()
+    assert [row["sample"] for row in reader.take(1, "train")] == [0, 2]

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from rlkit.environments.base import BaseEnvironment, Params, Problem
+from rlkit.environments.actions import Params, as_action
+from rlkit.environments.base import BaseEnvironment, Problem
 from rlkit.environments.episode import Episode
 from rlkit.environments.rollout import ChatTokens
 from rlkit.environments.trajectory import Trajectory
@@ -79,7 +80,8 @@ class BaseAgent:
             except OutOfRoom:
                 episode.finish = "length"
                 break
-            (action, params), text, episode.confidence = chosen
+            act, text, episode.confidence = chosen
+            action, params = as_action(act, f"select_action of {type(self).__name__}")
             if env.slow:
                 await asyncio.to_thread(episode.act, action, params, text)
             else:
@@ -96,7 +98,7 @@ class ExpertAgent(BaseAgent):
     """Does what the environment's scripted expert does."""
 
     def select_action(self, state: State, valid_actions: list[str]) -> Action:
-        return state.environment.expert()
+        return state.environment.call("expert")
 
 
 class RandomAgent(BaseAgent):
@@ -105,7 +107,7 @@ class RandomAgent(BaseAgent):
     def select_action(self, state: State, valid_actions: list[str]) -> Action:
         rng = np.random.default_rng(derive("random agent", state.seed))
         action = str(rng.choice(valid_actions))
-        return action, state.environment.sample_params(action, rng)
+        return action, state.environment.call("sample_params", action, rng)
 
 
 class NoisyAgent(BaseAgent):

@@ -4,6 +4,7 @@ import gc
 import math
 import time
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -228,7 +229,8 @@ class AgenticTrainer:
         policy, tasks = self.policy, [environment_task(self.environment, p) for p in each(problems)]
         sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
         limits = Limits(self.config.max_response_length, self.config.max_turn_length, temperature)
-        played = play_episodes(tasks, sampler, policy, limits, seed=seed, environment=self.environment)
+        options: Any = {"environment": self.environment, "prompt_limit": self.config.max_length}
+        played = play_episodes(tasks, sampler, policy, limits, seed=seed, **options)
         return [p.episode.trajectory() for p in played]
 
     def save(self, folder: str | Path) -> Path:
@@ -252,5 +254,11 @@ def environment_of(trajectory: Trajectory) -> BaseEnvironment | None:
     """The environment that an episode was played in: by its kind, or else the last class of its name."""
     if "kind" in trajectory.options:
         return environments.parse(dict(trajectory.options))
-    named = [c for c in BaseEnvironment.__subclasses__() if c.__name__ == trajectory.environment]
-    return named[-1].model_validate(dict(trajectory.options)) if named else None
+    below = [BaseEnvironment]
+    for cls in below:  # grows by the classes below each
+        below += cls.__subclasses__()
+    named = [c for c in below if c.__name__ == trajectory.environment]
+    for options in (trajectory.options, {}):  # an __init__ of its own may take none, or need something else
+        with suppress(Exception):
+            return named[-1](**options)
+    return None

@@ -2,20 +2,23 @@
 
 import contextlib
 import copy
+import functools
+import inspect
 import json
 import math
 import numbers
-import re
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr
+from pydantic._internal._model_construction import ModelMetaclass  # as type(BaseModel), for type checkers
 
+from rlkit.environments.actions import Params, as_mapping, read_action
 from rlkit.errors import UserError
 from rlkit.registry import Component, Registry
 from rlkit.seeds import content_hash, generator
@@ -28,8 +31,8 @@ environments = Registry(
 )
 
 Problem = Mapping[str, Any]  # any JSON mapping
-Params = Mapping[str, Any]
 Split = Literal["train", "test"]
+LISTED = 20  # valid actions that the answer to an invalid one names
 TEST_ONE_IN = 5  # a problem belongs to the test split when its content hash is divisible by this
 
 
@@ -65,15 +68,42 @@ class ActionResult:
             raise TypeError(f"done = {self.done!r}: it is True or False")
         if not isinstance(self.info, Mapping):
             raise TypeError(f"the info {self.info!r}: it is a dictionary")
+        for name in ("valid", "truncated", "success"):
+            if not isinstance(value := self.info.get(name, False), bool | np.bool_ | int):
+                raise TypeError(f"info[{name!r}] = {value!r}: it is True or False")
 
 
-class BaseEnvironment(Component):
+class AttributesMeta(ModelMetaclass):
+    """Class attributes may stand without an annotation: the new default of an option, or (in `starts`) a value with
+    which every episode begins."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        notes = namespace.setdefault("__annotations__", {})
+        starts, fields, known = {}, {}, set()
+        for base in reversed(bases):
+            starts |= getattr(base, "starts", {})
+            fields |= getattr(base, "model_fields", {})
+            known |= getattr(base, "__class_vars__", set()) | {"model_config"}
+        for key, value in list(namespace.items()):
+            if key.startswith("_") or key in notes or key in known or hasattr(type(value), "__get__"):
+                continue
+            if key in fields:
+                notes[key] = Annotated[fields[key].annotation, *fields[key].metadata]
+            elif not isinstance(value, type):
+                notes[key] = ClassVar[Any]
+                starts |= {} if key.isupper() else {key: value}  # capitals are of a constant
+        made = super().__new__(mcs, name, bases, namespace, **options)
+        made.starts = starts
+        return made
+
+
+class BaseEnvironment(Component, metaclass=AttributesMeta):
     """A world with discrete actions.
 
     The short form writes `get_valid_actions()` and `step(action, params)`, and `reset(problem)` where it needs the
-    problem; its attributes begin every episode as they were before the first. The full form gives `actions`,
-    `problem`, `begin` and `act`. In both, `reset` and `step` as others call them count steps, answer invalid actions
-    with the documented penalty, end an episode at `max_steps`, and refuse results that break the contract.
+    problem; its attributes, and those of its class, begin every episode as they were before the first. The full form
+    gives `actions`, `problem`, `begin` and `act`. In both, `reset` and `step` as others call them count steps, answer
+    invalid actions with the documented penalty, end an episode at `max_steps`, and refuse what breaks the contract.
 
     An environment is a component (its fields are its options), so it can be named in YAML, pickled and copied. Same
     problem and same actions, same results: randomness belongs into the problem.
@@ -83,6 +113,8 @@ class BaseEnvironment(Component):
     """Every action and one line on what it does and which `value` it takes. The short form may leave it empty."""
     purpose: ClassVar[str] = "Solve the task step by step."
     """First line of a model's instructions."""
+    starts: ClassVar[dict[str, Any]] = {}
+    """What the attributes of the class are when an episode begins."""
     multiline: ClassVar[bool] = False
     """The value of an action may have several lines; otherwise it ends with its line."""
     slow: ClassVar[bool] = False
@@ -103,8 +135,20 @@ class BaseEnvironment(Component):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
-        """The short form's `step` and `reset` become `act` and `begin`, which those of this class call."""
+        """The short form's `step` and `reset` become `act` and `begin`, which those of this class call; its `__init__`
+        need not call that of this class, and its `actions` may be a list."""
         own: Any = vars(cls)
+        if isinstance(own.get("actions"), list | tuple):
+            cls.actions = dict.fromkeys(cls.actions, "")
+        if init := own.get("__init__"):
+
+            @functools.wraps(init)
+            def begun(self: Any, *args: Any, **options: Any) -> None:
+                with contextlib.suppress(ValueError):  # of options that have no default
+                    BaseModel.__init__(self)
+                init(self, *args, **options)
+
+            cls.__init__ = begun
         if step := own.get("step"):
             cls.act = lambda self, action, params: step(self, action, _alone(params, "value"))
             cls.step = BaseEnvironment.step
@@ -115,11 +159,48 @@ class BaseEnvironment(Component):
             cls.reset = BaseEnvironment.reset
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Options are frozen; any other attribute belongs to the episode that runs."""
-        if name.startswith("_") or name in type(self).model_fields:
+        """Options are frozen; any other attribute belongs to the episode that runs. Raises UserError."""
+        own = f"{name!r} of {type(self).__name__!r}"
+        if name.startswith("_"):
             super().__setattr__(name, value)
+        elif name in type(self).model_fields:
+            raise UserError(
+                f"{own} is an option, which stays as it is: keep what changes under another name."
+            )
+        elif name != "problem" and hasattr(BaseEnvironment, name) and not hasattr(BaseModel, name):
+            raise UserError(f"{own} belongs to every environment: keep yours under another name.")
         else:
             vars(self)[name] = value
+
+    def call(self, method: str, *args: Any, what: str = "") -> Any:
+        """What a method that the environment's author wrote returns. Raises BrokenEnvironment for what it raises, but
+        for InvalidAction and UserError, and for one that is async."""
+        try:
+            result = getattr(type(self), method)(self, *args)
+        except (InvalidAction, UserError):
+            raise
+        except (Exception, SystemExit) as error:
+            frames, ours = (
+                traceback.extract_tb(error.__traceback__),
+                (__file__, "<string>", inspect.getfile(BaseModel)),
+            )
+            at = next((f for f in reversed(frames) if f.filename not in ours), None)
+            place = f" ({Path(at.filename).name}, line {at.lineno})" if at else ""
+            told = f"{what or f'answered {method}() with'} {type(error).__name__}: {error}{place}"
+            raise BrokenEnvironment(f"The environment {self.kind_name!r} {told}.") from error
+        if inspect.iscoroutine(result):
+            result.close()
+            raise BrokenEnvironment(f"A method of {self.kind_name!r} is async: write it without.")
+        return result
+
+    def fresh(self) -> Self:
+        """A copy that shares nothing with this environment. Raises BrokenEnvironment."""
+        try:
+            return self.model_copy(deep=True)
+        except Exception as error:
+            raise BrokenEnvironment(
+                f"The environment {self.kind_name!r} cannot be copied ({error}): make in reset or step what cannot."
+            ) from None
 
     def problem(self, rng: np.random.Generator) -> Problem:
         """A generated problem: a JSON mapping, a function of the options and of `rng` alone."""
@@ -133,6 +214,19 @@ class BaseEnvironment(Component):
         """Carry out one of the valid actions. Raises InvalidAction when its parameters make no sense."""
         raise UserError(f"{self.kind_name!r} does nothing yet: write step(action, params).")
 
+    def draw(self, rng: np.random.Generator) -> Problem:
+        """A problem as `problem` gives it, a text as one of the short form's. Raises BrokenEnvironment."""
+        problem = self.call("problem", rng)
+        problem = {"problem": problem} if isinstance(problem, str) else problem
+        try:
+            json.dumps(dict(problem))
+        except (TypeError, ValueError, RecursionError) as error:
+            told = f"problem(rng) of {self.kind_name!r} returned {str(problem)[:200]}"
+            raise BrokenEnvironment(
+                f"{told}: return a mapping of JSON's types, or a text ({error})."
+            ) from None
+        return problem
+
     def get_valid_actions(self) -> list[str]:
         """Names of the actions that make sense now; empty once the episode is over."""
         return [] if self._over else list(self.actions)
@@ -142,10 +236,10 @@ class BaseEnvironment(Component):
         with contextlib.suppress(ValueError, RecursionError):
             if isinstance(problem := json.loads(text), dict):
                 return problem
-        if type(self).problem is BaseEnvironment.problem:
+        example = self.problems("train", 1)[0]
+        if type(self).problem is BaseEnvironment.problem or list(example) == ["problem"]:
             return {"problem": text}
-        example = json.dumps(self.problems("train", 1)[0])
-        raise UserError(f"A {self.kind_name!r} problem is a JSON object such as {example}.")
+        raise UserError(f"A {self.kind_name!r} problem is a JSON object such as {json.dumps(example)}.")
 
     def expert(self) -> tuple[str, Params]:
         """What a scripted expert does now. Optional; needed for demonstrations and optimality gaps."""
@@ -173,16 +267,18 @@ class BaseEnvironment(Component):
         problem = self.read(problem) if isinstance(problem, str) else problem
         own = vars(self).keys() - type(self).model_fields.keys()
         if self._at_start is None:
-            self._at_start = {name: copy.deepcopy(vars(self)[name]) for name in own}
+            self._at_start = copy.deepcopy(type(self).starts | {name: vars(self)[name] for name in own})
         for name in own:
             del vars(self)[name]
-        vars(self).update(copy.deepcopy(self._at_start))
+        vars(self).update(copy.deepcopy(self._at_start or {}))
         try:
-            if not isinstance(observation := self.begin(problem), str):
+            if inspect.iscoroutine(observation := self.begin(problem)):
+                observation.close()
+            if not isinstance(observation, str):
                 raise TypeError(f"the first observation is {observation!r}, no string")
         except UserError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             told = f"({type(error).__name__}: {error}): {str(problem)[:200]}"
             raise UserError(f"This is no {self.kind_name!r} problem {told}.") from None
         self._steps, self._over = 0, False
@@ -192,12 +288,14 @@ class BaseEnvironment(Component):
         """`get_valid_actions`, held to the contract: empty once the episode is over. Raises BrokenEnvironment."""
         if self._over:
             return []
-        names = self.get_valid_actions()
-        if names and (not self.actions or set(names) <= set(self.actions)):
-            return names
+        names = self.call("get_valid_actions")
+        if isinstance(names, list | tuple | dict) and names and all(isinstance(n, str) for n in names):
+            known = not self.actions or set(names) <= set(self.actions)
+            if known and all(n and n == " ".join(n.split()) for n in names):
+                return list(names)
         raise BrokenEnvironment(
-            f"get_valid_actions() of {self.kind_name!r} returned {names}: return names out of `actions`, at least one "
-            "until the episode is over."
+            f"get_valid_actions() of {self.kind_name!r} returned {str(names)[:200]}: return a list of names, of those "
+            "in `actions` where that is given, at least one until the episode is over; a name is words in one line."
         )
 
     def step(self, action: str, params: str | Params | None = None) -> ActionResult:
@@ -210,8 +308,13 @@ class BaseEnvironment(Component):
         try:
             if action not in valid:
                 name = str(action)[:40]
-                raise InvalidAction(f"{name!r} is not possible here. Valid actions: {', '.join(valid)}.")
-            result = self._carried_out(action, as_mapping(params))
+                more = f" and {len(valid) - LISTED} more" if len(valid) > LISTED else ""
+                listed = ", ".join(valid[:LISTED]) + more
+                raise InvalidAction(f"{name!r} is not possible here. Valid actions: {listed}.")
+            result = self.call("act", action, as_mapping(params), what=f"answered {action!r} with")
+            if not isinstance(result, ActionResult):
+                told = f"The environment {self.kind_name!r} answered {action!r} with {str(result)[:200]!r}"
+                raise BrokenEnvironment(f"{told}: return ActionResult(observation, reward, done, info).")
         except InvalidAction as problem:
             text, facts["valid"] = "Invalid." if self.instructions == "brief" else str(problem), False
             result = ActionResult(text, self.invalid_reward, False)
@@ -222,30 +325,17 @@ class BaseEnvironment(Component):
             info["success"] = bool(result.done and info.get("success", False))
         return ActionResult(result.observation, float(result.reward), self._over, info)
 
-    def _carried_out(self, action: str, params: Params) -> ActionResult:
-        try:
-            if not isinstance(result := self.act(action, params), ActionResult):
-                raise TypeError(f"a {type(result).__name__}: return an ActionResult")
-            return result
-        except (InvalidAction, UserError):
-            raise
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            at = next((f for f in reversed(frames) if f.filename not in (__file__, "<string>")), frames[-1])
-            what = f"The environment {self.kind_name!r} answered {action!r} with {type(error).__name__}"
-            place = f"{Path(at.filename).name}, line {at.lineno}"
-            raise BrokenEnvironment(f"{what}: {error} ({place}).") from error
-
     def problems(self, split: Split, n: int, seed: int = 0) -> list[Problem]:
         """`n` problems, generated independently, so that a small world repeats some. Splits are disjoint for any
         seeds: a problem's content decides its split. Raises UserError where options leave a split almost empty."""
         if split not in ("train", "test") or n < 0:
             raise UserError(f"problems({split!r}, {n}): the split is 'train' or 'test', n at least 0.")
         streams = (generator("environment", self.kind_name, seed, i) for i in range(100 * max(n, 10)))
-        drawn = (problem for problem in map(self.problem, streams) if self.split_of(problem) == split)
+        drawn = (problem for problem in map(self.draw, streams) if self.split_of(problem) == split)
         found = list(islice(drawn, n))
         if (count := len(found)) < n:
-            raise UserError(f"{self.kind_name!r} gave {count} of {n} {split} problems: widen its options.")
+            told = f"{self.kind_name!r} gave {count} of {n} {split} problems"
+            raise UserError(f"{told}: widen its options, or what problem(rng) draws from.")
         return found
 
     def split_of(self, problem: Problem) -> Split:
@@ -256,56 +346,22 @@ class BaseEnvironment(Component):
         """The chat messages with which a model's episode begins."""
         if self.instructions == "brief":
             return ({"role": "user", "content": observation},)
-        lines = [f"- {name}: {line}" for name, line in self.actions.items()]
-        listing = "\n".join(lines or [f"- {name}" for name in self.get_valid_actions()])
+        told = self.actions or dict.fromkeys(self.offered_actions(), "")
+        listing = "\n".join(f"- {name}: {line}" if line else f"- {name}" for name, line in told.items())
         text = f"{self.purpose}\nAnswer with one action a turn, its name first, then its value.\n{listing}"
         return ({"role": "system", "content": text}, {"role": "user", "content": observation})
 
     def parse_action(self, text: str) -> tuple[str, dict[str, Any]]:
-        """The action in a model's answer: the first name that begins a line, or else the first name. What follows is
-        its value (or a JSON object of parameters). Markdown around it is no part of it, nor is what comes after its
-        line, unless values are `multiline`. Without a name, the first word is taken as the (invalid) action."""
-        names = list(self.actions) or self.get_valid_actions()
-        name, flags = rf"(?<!\w)({'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE | re.MULTILINE
-        first = rf"^\W*(?:\d+[.)]\W*)?(?:action\W+)?{name}"
-        found = re.search(first, text, flags) or re.search(name, text, flags)
-        if found is None:
-            return (text.split() or [""])[0][:40], {}
-        action = next(n for n in names if n.lower() == found[1].lower())
-        rest, mark = text[found.end() :], re.search(r"[*`]*$", text[: found.start(1)])[0]  # type: ignore[index]
-        if mark and mark in rest:
-            inside, _, after = rest.partition(mark)
-            rest = inside if inside.strip(" :") else after
-        rest = rest.lstrip(" :\t").rstrip()
-        if rest.startswith("{"):
-            with contextlib.suppress(ValueError, RecursionError):
-                return action, json.JSONDecoder().raw_decode(rest)[0]
-        value = rest.lstrip("\n") if self.multiline else _first_sentence(rest)
-        if value.startswith("(") and value.endswith(")") and _balanced(value[1:-1]):
-            value = value[1:-1]
-        return action, {"value": value} if value else {}
+        """The action in a model's answer and its parameters (see `rlkit.environments.actions.read_action`)."""
+        return read_action(text, list(self.actions) or self.offered_actions(), self.multiline)
 
     def format_action(self, action: str, params: Params | None = None) -> str:
         """The text of an action, as `parse_action` reads it."""
-        if not params:
+        if not (params := as_mapping(params)):
             return action
         return f"{action} {params['value'] if list(params) == ['value'] else json.dumps(dict(params))}"
-
-
-def as_mapping(params: str | Params | None) -> Params:
-    """An action's parameters as a mapping, however they were given."""
-    return params if isinstance(params, Mapping) else {} if params is None else {"value": params}
 
 
 def _alone(values: Mapping[str, Any], key: str) -> Any:
     """What the mapping has under `key`, where that is all it has; None for an empty one."""
     return (values[key] if list(values) == [key] else values) if values else None
-
-
-def _first_sentence(text: str) -> str:
-    line = (text.strip().splitlines() or [""])[0]
-    return re.split(r"(?<=[\w)])[.!;]\s+(?=[A-Z])", line)[0].strip("`*\"'$ ")
-
-
-def _balanced(text: str) -> bool:
-    return min(accumulate((c == "(") - (c == ")") for c in text), default=0) >= 0

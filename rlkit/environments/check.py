@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlkit.environments.base import BaseEnvironment, Params, Problem
+from rlkit.environments.actions import Params, as_action
+from rlkit.environments.base import BaseEnvironment, Problem
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 
+TRIED = 50  # actions that get senseless parameters
 GARBAGE: tuple[Params, ...] = (
     {}, {"value": ""}, {"value": "\x00🙂" * 50}, {"value": ["?"]}, {"surprise": None}, {"value": "9" * 5000},
 )  # fmt: skip
@@ -24,8 +26,11 @@ def check_environment(environment: BaseEnvironment, episodes: int = 10, seed: in
     there is one, succeeds. Raises UserError with one line a violation."""
     found: list[str] = []
     try:
-        found.extend(_violations(environment.model_copy(deep=True), episodes, seed))
-    except Exception as error:  # whatever the environment raises is what its author wants to know
+        found.extend(_violations(environment.fresh(), episodes, seed))
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # whatever is raised is what the environment's author wants to know
         known = isinstance(error, UserError)
         found.append(str(error) if known else f"it raises {type(error).__name__}: {error}")
     if found:
@@ -39,7 +44,7 @@ def _violations(environment: BaseEnvironment, episodes: int, seed: int) -> Itera
         yield "problems() differs between two calls with the same seed: draw from `rng` alone"
     if {json.dumps(p, sort_keys=True) for p in problems} & {json.dumps(p, sort_keys=True) for p in tests}:
         yield "a problem occurs in both splits"
-    fresh, ended = environment.model_copy(deep=True), []
+    fresh, ended = environment.fresh(), []
     for index, problem in enumerate(problems):
         yield from _garbage(environment, problem)
         yield from _random(environment, fresh, problem, generator("check", seed, index), ended)
@@ -56,13 +61,14 @@ def _garbage(environment: BaseEnvironment, problem: Problem) -> Iterator[str]:
     result = environment.step("no_such_action")
     if result.info.get("valid") or result.reward > 0 or (result.done and environment.max_steps > 1):
         yield "an unknown action is not refused with a penalty"
-    for action in list(environment.actions) or environment.offered_actions():
+    for action in (list(environment.actions) or environment.offered_actions())[:TRIED]:
         for params in GARBAGE:
             environment.reset(problem)
             try:
                 environment.step(action, params)
             except UserError as error:
-                yield f"{error} Raise InvalidAction where an agent's parameters make no sense."
+                yield f"{error} (Raise InvalidAction where an agent's parameters make no sense.)"
+                return
 
 
 def _random(
@@ -74,16 +80,17 @@ def _random(
 ) -> Iterator[str]:
     """Random play beside copies, of which one has never played; `ended` gets whether the environment ended it."""
     environment.reset(problem)
-    twins = [pickle.loads(pickle.dumps(environment)), fresh.model_copy(deep=True)]
+    twins = [pickle.loads(pickle.dumps(environment)), fresh.fresh()]
     twins[1].reset(problem)
     for _ in range(environment.max_steps):
         action = str(rng.choice(environment.offered_actions()))
-        params = environment.sample_params(action, rng)
-        if environment.parse_action(environment.format_action(action, params)) != (action, dict(params)):
-            yield f"{action} {params} does not survive format_action and parse_action"
+        _, params = as_action((action, environment.call("sample_params", action, rng)), "sample_params")
+        written = environment.format_action(action, params)
+        if environment.parse_action(written) != (action, dict(params)):
+            yield f"the action {written!r} is read as another: its name or value is not told apart"
         results = [e.step(action, params) for e in (environment, *twins)]
-        if any(r != results[0] for r in results[1:]):
-            yield f"{action} {params} gives different results on a pickle or a copy"
+        if len({(r.observation, r.reward, r.done, r.info["valid"]) for r in results}) > 1:
+            yield f"{written!r} gives different results on a pickle or a copy"
         if results[0].done:
             break
     ended.append(not results[0].info["truncated"])
@@ -93,7 +100,7 @@ def _expert(environment: BaseEnvironment, problem: Problem, ended: list) -> Iter
     if type(environment).expert is BaseEnvironment.expert:
         return
     environment.reset(problem)
-    while not (result := environment.step(*environment.expert())).done:
+    while not (result := environment.step(*as_action(environment.call("expert"), "expert()"))).done:
         pass
     ended.append(not result.info["truncated"])
     if not result.info["success"]:

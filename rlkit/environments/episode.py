@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, Params, Problem, as_mapping
+from rlkit.environments.actions import Params, as_mapping
+from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, Problem
 from rlkit.environments.trajectory import Trajectory, Transition
 from rlkit.types import FinishReason, Message, Reward
 
@@ -35,15 +36,19 @@ class Episode:
     @classmethod
     def begin(cls, environment: BaseEnvironment, problem: str | Problem) -> Self:
         """An episode on a copy of `environment`. Raises UserError for a problem that makes no sense in it."""
-        environment = environment.model_copy(deep=True)
+        environment = environment.fresh()
         problem = environment.read(problem) if isinstance(problem, str) else problem
         observation = environment.reset(problem)
         return cls(environment, problem, environment.messages(observation), observation)
 
     def say(self, text: str) -> None:
         """Take the step that a model's answer names."""
-        action, params = self.environment.parse_action(text)
-        self.act(action, params, text)
+        try:
+            action, params = self.environment.parse_action(text)
+        except Exception as error:
+            self._fail(error)
+        else:
+            self.act(action, params, text)
 
     def act(self, action: str, params: str | Params | None, text: str | None = None) -> None:
         """Take a step, written as `text`. A defect of the environment is the episode's error, never a zero."""
@@ -55,8 +60,7 @@ class Episode:
         try:
             result = self.environment.step(action, params)
         except Exception as error:
-            self.finish, self.error = "error", f"{type(error).__name__}: {error}"
-            return
+            return self._fail(error)
         before, valid = self.observation, bool(result.info["valid"])
         self.observation, self.info = result.observation, result.info
         facts = result.reward, self.observation, valid, formatted
@@ -64,9 +68,13 @@ class Episode:
         if result.done:
             self.finish = "done"
 
+    def _fail(self, error: Exception) -> None:
+        name = "" if isinstance(error, BrokenEnvironment) else f"{type(error).__name__}: "
+        self.finish, self.error = "error", f"{name}{error}"
+
     @property
     def success(self) -> bool:
-        return bool(self.info.get("success", False))
+        return self.finish == "done" and bool(self.info.get("success", False))
 
     @property
     def truncated(self) -> bool:
@@ -86,6 +94,6 @@ class Episode:
         if self.error is not None:
             raise BrokenEnvironment(f"An episode of {self.environment.kind_name!r} failed: {self.error}")
         world, ended = self.environment, {"success": self.success, "truncated": self.truncated}
-        told = {"solution": world.solution(), "options": world.model_dump(mode="json")}
+        told = {"solution": str(world.call("solution")), "options": world.model_dump(mode="json")}
         played = (world.kind_name, self.problem, self.messages, self.transitions)
         return Trajectory(*played, **ended, **told, confidence=self.confidence)

@@ -197,7 +197,7 @@ def rewrite(equation: Equation, action: str, value: str) -> Equation:
     return sides
 
 
-@lru_cache(8192)
+@lru_cache(1024)
 def distance(equation: Equation) -> int:
     """How many moves the expert needs before it can state the answer."""
     moves = 0

@@ -88,7 +88,7 @@ class GymnasiumEnv(gymnasium.Env):
     action_space = observation_space = Text(4096, min_length=0, charset=frozenset(map(chr, range(0x2500))))
 
     def __init__(self, environment: BaseEnvironment) -> None:
-        self.environment = environment.model_copy(deep=True)
+        self.environment = environment.fresh()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict]:
         super().reset(seed=seed)

@@ -31,7 +31,7 @@ class ChatTokens:
 
     def __init__(self, policy) -> None:
         self.tokenizer, self.stop_ids = policy.tokenizer, frozenset(policy.stop_ids)
-        self._follow = lru_cache(8192)(self._encode_follow)
+        self._follow = lru_cache(1024)(self._encode_follow)
 
     def prompt(self, messages: Sequence[Message]) -> np.ndarray:
         """(S,) int64: the chat so far, ready for an answer."""
@@ -152,7 +152,7 @@ class EnvironmentTasks(Source):
         environment = self.environment
         for attempt in range(ATTEMPTS):
             rng = generator("environment task", environment.kind_name, index, attempt)
-            problem = environment.problem(rng)
+            problem = environment.draw(rng)
             if environment.split_of(problem) == "train":
                 return environment_task(environment, problem)
         raise UserError(f"{environment.kind_name!r} gives no problems of its train split: widen its options.")
@@ -167,6 +167,7 @@ def play_episodes(
     n: int = 1,
     seed: int = 0,
     environment: BaseEnvironment | None = None,
+    prompt_limit: int | None = None,
 ) -> list[SampledEpisode]:
     """`n` episodes of each task, task by task (a group is consecutive).
 
@@ -175,10 +176,16 @@ def play_episodes(
         policy: has `tokenizer` and `stop_ids`.
         seed: of sampling; turn k draws from the stream (seed, "turn", k).
         environment: to act in, one that no registry knows; otherwise each task names its own.
+        prompt_limit: most tokens of a prompt; a UserError for a longer one.
     """
     chat, episodes = ChatTokens(policy), []
     prompts = [chat.prompt(task.prompt) for task in tasks]
     for task, ids in zip(tasks, prompts, strict=True):
+        if prompt_limit and len(ids) > prompt_limit:
+            told = f"A prompt of {task.ability!r} has {len(ids)} tokens, and {prompt_limit} are allowed"
+            raise UserError(
+                f"{told} (data.max_prompt_length in a run): fewer actions, or `instructions: brief`."
+            )
         world = environment or environments.parse(dict(task.extra_info["environment"]))
         episodes += [SampledEpisode(task, Episode.begin(world, task.ground_truth), ids) for _ in range(n)]
     turn, sampler = 0, sampler.session(len(episodes))

@@ -95,7 +95,7 @@ class TextArenaEnv:
     """An environment with the methods of `textarena.Env`: one player acts in texts; the seed chooses the problem."""
 
     def __init__(self, environment: BaseEnvironment) -> None:
-        self.environment = environment.model_copy(deep=True)
+        self.environment = environment.fresh()
 
     def reset(self, num_players: int = 1, seed: int | None = None) -> None:
         (problem,) = self.environment.problems("train", 1, seed or 0)

@@ -39,7 +39,8 @@ def sample(
     """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; a `router` begins
     to grade other answers when they end, and `grade` waits for it. Raises UserError where a prompt is too long."""
     episodes, asked = [t for t in tasks if acts(t)], [t for t in tasks if not acts(t)]
-    played = play_episodes(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
+    options: Any = {"n": n, "seed": seed, "prompt_limit": prompt_limit}
+    played = play_episodes(episodes, sampler, policy, limits, **options) if episodes else []
     prompts, grading = prompt_ids(asked, policy, prompt_limit), {}
     grader = router and Grader(router, policy)
 

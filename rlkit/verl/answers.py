@@ -10,6 +10,7 @@ import os
 import socket
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,9 +69,10 @@ class AnswerReader:
         """Read what was appended since the last call."""
         for path in sorted(self.folder.glob("*.jsonl")):
             for line in self._files.setdefault(path, Tail(path)).lines():
-                row = json.loads(line)
-                self._waiting[row["step"], row["split"]].append(row)
-                self.seen += 1
+                with suppress(ValueError):  # a line that a full disk cut, so that its answer is missing
+                    row = json.loads(line)
+                    self._waiting[row["step"], row["split"]].append(row)
+                    self.seen += 1
 
     def count(self, step: int, split: Split) -> int:
         """Answers of a step that are here."""
