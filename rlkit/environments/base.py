@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
 from pydantic import BaseModel, Field, PrivateAttr
@@ -73,6 +73,7 @@ class ActionResult:
                 raise TypeError(f"info[{name!r}] = {value!r}: it is True or False")
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
 class AttributesMeta(ModelMetaclass):
     """Class attributes may stand without an annotation: the new default of an option, or (in `starts`) a value with
     which every episode begins."""
