@@ -29,7 +29,8 @@ def test_every_dependency_has_a_reason_and_is_imported():
     source = "\n".join(path.read_text() for path in (ROOT / "rlkit").rglob("*.py"))
     other = {"pyyaml": "yaml", "harper-py": "harper"}
     modules = {
-        other.get(m, m.lower()).replace("-", "_") for m in re.findall(r'^    "([\w.-]+)', base, re.MULTILINE)
+        (other.get(m) or m.lower()).replace("-", "_")
+        for m in re.findall(r'^    "([\w.-]+)', base, re.MULTILINE)
     }
     unused = {m for m in modules if not re.search(rf"^\s*(import|from) {m}\b", source, re.MULTILINE)}
     assert unused == {
