@@ -109,8 +109,8 @@ def main(study: "StudyData", venue: str) -> Drawing:
             try:
                 found[f"({letter}) {shows}."] = draw(study, venue, ax=ax)
                 ax.set_title(f"({letter})", loc="left", fontweight="bold")
-            except UserError:
-                ax.clear()
+            except UserError:  # before anything was drawn
+                continue
         if len(found) < LEAST:
             raise UserError(f"The main figure needs data for {LEAST} panels, and the study has {len(found)}.")
         for ax in axes[len(found) :]:
@@ -163,7 +163,7 @@ class Entry(NamedTuple):
 
 FIGURES = {
     "before_after": Entry(
-        "Held-out pass@1 before (hollow) and after training (filled), with 95 % intervals over problems.",
+        "Held-out pass@1 before (hollow, thin) and after training (filled, thick), with 95 % intervals over problems.",
         lambda s, venue: runs.before_after(s.change, venue),
     ),
     "learning_curves": Entry(

@@ -98,7 +98,8 @@ def law(
         drawing = _lines({"": fit}, {"": points}, venue)
     else:
         own = {group: points[points[by] == group] for group in fit} if points is not None and by else {}
-        drawing, told = _lines(fit, own, venue), f"The law: {next(iter(fit.values())).law.source}."
+        known = looks(points, by) if points is not None and by else {}
+        drawing, told = _lines(fit, own, venue, known), f"The law: {next(iter(fit.values())).law.source}."
     return replace(drawing, sources=sources(points, fit), caption=told)
 
 
@@ -113,9 +114,12 @@ def _marked(points: pd.DataFrame) -> pd.DataFrame:
     return points.assign(held_out=points["held_out"].astype(bool) if "held_out" in points else False)
 
 
-def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str) -> Drawing:
+def _lines(
+    fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str, known: dict[Any, Any] | None = None
+) -> Drawing:
     """A curve with its confidence band for each group or, of one law of several columns, for each combination of the
-    columns that do not vary along it; through the points of each group, by default those that were fitted."""
+    columns that do not vary along it; through the points of each group, by default those that were fitted. `known`:
+    the looks of groups."""
     lines: dict[str, tuple[pd.DataFrame, pd.DataFrame]] = {}
     tables, several = [], "" not in fits
     for group, fit in fits.items():
@@ -133,6 +137,8 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str)
             lines[", ".join(map(short, values)) or str(group)] = part, own[same]
         tables += [own.assign(part="point"), band.assign(part="law", group=group)]
     styles = _looks_of(band, others) if others else [look(i) for i in range(len(lines))]
+    if known:
+        styles = [known.get(group, style) for group, style in zip(fits, styles, strict=True)]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         for style, (label, (band, own)) in zip(styles, lines.items(), strict=True):
@@ -147,7 +153,7 @@ def _lines(fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str)
                 ax.plot(part[along], part[y], **marks, label=held_label if held else label)
         _log_axes(ax, band[along], fit)
         label_axes(ax, along, y)
-        legend(ax, ", ".join(LABELS.get(name) or name for name in others) or None)
+        legend(ax, ", ".join(LABELS.get(name) or name for name in others) or None, ends=True)
     return Drawing(fig, pd.concat(tables, ignore_index=True))
 
 

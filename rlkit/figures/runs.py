@@ -127,17 +127,20 @@ def against(
         for name, style in styles.items():
             part = rows[rows[by] == name]
             error = [part[y] - part["low"], part["high"] - part[y]]
-            ax.errorbar(part[x], part[y], yerr=error, **style, elinewidth=0.8, capsize=2, label=str(name))
+            ax.errorbar(
+                part[x], part[y], yerr=error, fmt="none", color=style["color"], elinewidth=0.8, capsize=2
+            )
+            ax.plot(part[x], part[y], **style, label=str(name))
             ax.plot(part.loc[some, x], part.loc[some, y], **style | HOLLOW, zorder=3)
         if some.any():
-            ax.errorbar([], [], marker="o", color="0.4", **HOLLOW, label="reached by some of the runs")
+            ax.plot([], [], marker="o", color="0.4", **HOLLOW, label="reached by some of the runs")
         ax.set_xscale("log" if log else "linear")
         if log and len(ticks) <= 8:  # at the values themselves, while they are few
             ax.set_xticks(ticks, list(map(short, ticks)))
             ax.set_xticks([], minor=True)
         label_axes(ax, x, y)
         if len(styles) > 1 or some.any():
-            legend(ax, LABELS.get(by))
+            legend(ax, LABELS.get(by), ends=not some.any())
     return Drawing(fig, rows, sources(table))
 
 
@@ -200,20 +203,17 @@ def _dots(ax: Axes, table: pd.DataFrame, value: str, at: Iterable[float], thin: 
 
 
 def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass@1") -> Drawing:
-    """A value before (hollow) and after training (filled) with its intervals, a row a cell, of a table of
+    """A value before (hollow, thin) and after training (filled, thick) with its intervals, a row a cell, of a table of
     `rlkit.measures.summary.before_after`, whose caution of unequal steps the figure shows, or of another `value`."""
     ends = [table[table["when"] == when] for when in ("before", "after")]
     caution = unequal_steps(table) if "steps" in table else ""
     held = ends[0]["held_out"] if "held_out" in table else [False] * len(ends[0])
     marks = [" (held\N{NO-BREAK SPACE}out)" if out else "" for out in held]
     names = [f"{cell}{mark}" for cell, mark in zip(ends[0]["cell"], marks, strict=True)]
-    # Of a row: the two intervals lie beside each other.
-    places = [[row + apart for row in range(len(names))] for apart in (-0.14, 0.14)]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(names))
-        ax.plot([part[value].to_list() for part in ends], places, color="0.75", linewidth=0.8, zorder=1)
-        for rows, where, when, face in zip(ends, places, ("before", "after"), ("white", "0.4"), strict=True):
-            _dots(ax, rows, value, where, thin=True, hollow=when == "before")
+        for rows, when, face in zip(ends, ("before", "after"), ("white", "0.4"), strict=True):
+            _dots(ax, rows, value, range(len(names)), thin=when == "before", hollow=when == "before")
             ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=f"{when} training")
         paper_style.name_rows(ax, names)
         label_axes(ax, value, "")
@@ -259,7 +259,8 @@ def transfer(evals: pd.DataFrame, venue: str = "neurips") -> Drawing:
         row = {"cell": cell, "data_source": source, "change of pass@1": mean.value}
         rows.append({**row, "low": mean.low, "high": mean.high, "tasks": mean.prompts})
     table = pd.DataFrame(rows)
-    texts = [f"{r['change of pass@1']:+.3f}\n[{r['low']:+.3f}, {r['high']:+.3f}]" for r in rows]
+    texts = [f"{r['change of pass@1']:+.2f}\n[{r['low']:+.2f}, {r['high']:+.2f}]" for r in rows]
+    texts = [text.replace("-", "−") for text in texts]
     wide = table.assign(text=texts).pivot(index="cell", columns="data_source")
     cells = [cell for cell in looks(evals, "cell") if cell in wide.index]
     changes, texts = wide["change of pass@1"].loc[cells], wide["text"].loc[cells]

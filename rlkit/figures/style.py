@@ -84,7 +84,7 @@ def looks(df: pd.DataFrame, by: str = "model.path") -> dict[Any, dict[str, Any]]
     The colour of a model with a nominal size is that size's step on a ramp from light (small) to dark (large), the same
     in every figure of every study, and its line is solid. Where a study has variants, the colour of a cell is its
     variant's, the first of the study's file first, and marker and line are those of its size or of what else the grid
-    varies. Other values take the looks in their order (by size, then by value)."""
+    varies; a grid over sizes has their colours. Other values take the looks in their order (by size, then by value)."""
     pairs = in_order(df, by)
     names, models = list(pairs[by]), list(pairs["model.path"]) if "model.path" in pairs else []
     if by == "parameters_non_embedding":
@@ -93,8 +93,13 @@ def looks(df: pd.DataFrame, by: str = "model.path") -> dict[Any, dict[str, Any]]
         styles = _of_models(models)
     elif "variant_place" in pairs and pairs["variant"].nunique() > 1:
         styles = _of_variants(pairs, by)
-    else:
-        styles = list(map(look, range(len(names))))
+    else:  # a grid over sizes has their colours, and markers and lines of what else it varies
+        sized = dict(zip(dict.fromkeys(models), _of_models(list(dict.fromkeys(models))), strict=True))
+        styles = [look(models[:i].count(models[i]) if models else i) for i in range(len(names))]
+        if len(sized) > 1:
+            styles = [
+                one | {"color": sized[model]["color"]} for one, model in zip(styles, models, strict=True)
+            ]
     present = set(df[by])
     return {name: style for name, style in zip(names, styles, strict=True) if name in present}
 
@@ -263,7 +268,13 @@ def legend(ax: Axes, title: str | None = None, ends: bool = False) -> None:
     if ends and len(labels) < 12:
         curves = sorted(zip(handles, labels, strict=True), key=lambda curve: -curve[0].get_ydata()[-1])
         small: Any = {"fontsize": 7 if width < NARROW else 8, "handlelength": 1.2, "handletextpad": 0.4}
-        ax.legend(*zip(*curves, strict=True), **beside, **small, labelcolor="linecolor", borderpad=0)
+        small |= {
+            "title": title and wrapped(title, ax, 1),
+            "title_fontsize": small["fontsize"],
+            "borderpad": 0,
+        }
+        colours = [curve.get_color() for curve, _ in curves]  # not that of a hollow marker's face
+        ax.legend(*zip(*curves, strict=True), **beside, **small, labelcolor=colours)
     elif width < NARROW or len(fig.axes) > 1:
         legend_below(fig, handles, labels, title)
     else:

@@ -64,7 +64,7 @@ def graded_ends(evals: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def curve_table(df: pd.DataFrame, x: str, metric: str, by: str) -> pd.DataFrame:
-    """One row a run and step: `by`, run, seed, step, x, metric."""
+    """One row a run and step: `by`, run, seed, step, x, metric; in the order of `df`."""
     whole = df[df["data_source"] == "all"]
     wanted = [metric] if x == "step" else [metric, x]
     for name in wanted:
@@ -73,7 +73,7 @@ def curve_table(df: pd.DataFrame, x: str, metric: str, by: str) -> pd.DataFrame:
     keys = list(dict.fromkeys([by, "run", "seed", "step"]))
     chosen = whole[whole["metric"].isin(wanted)]
     wide = chosen.pivot_table("value", keys, "metric", observed=True).reset_index().rename_axis(columns=None)
-    return wide.dropna(subset=wanted).reset_index(drop=True)
+    return remember(wide.dropna(subset=wanted).reset_index(drop=True), df, by)
 
 
 def first_at(x: np.ndarray, y: np.ndarray, level: float) -> float:
