@@ -79,7 +79,8 @@ def along(
         raise UserError(f"This needs {told}: set a lower trainer.test_freq.")
     made, parts = {}, dict(list(curves.groupby("cell")))
     for cell in (cell for cell in in_order(seen, "cell")["cell"] if cell in parts):
-        together: Any = {"cluster": "run"} if parts[cell]["run"].nunique() > 1 else {"block": "step"}
+        several = parts[cell]["run"].nunique() > 1  # of one design, of which no resample loses anything
+        together: Any = {"cluster": "run", "resample": "case"} if several else {"block": "step"}
         made[cell] = fit(parts[cell], law, x=compute, y=PASSED, bootstrap=500, **together)
     return made, remember(curves, seen, "cell")
 
