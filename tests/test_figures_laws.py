@@ -166,6 +166,36 @@ def test_sizes_of_a_law_of_size_and_steps_are_steps_of_the_ramp():
     assert {line.get_linestyle() for line in lines} == {"-"}
 
 
+def test_a_size_has_one_colour_and_what_else_a_law_is_of_has_markers():
+    N, D = np.repeat([3e4, 1e5, 2e5], 8), np.tile(np.geomspace(1e2, 1e4, 8), 3)
+    table = pd.DataFrame({"parameters_non_embedding": N, "D": D, "U": np.minimum(D, 1e3)})
+    table["error"] = (0.3 + 3 * N**-0.2 + 2 * D**-0.5) * np.random.default_rng(0).normal(1, 0.01, 24)
+    table["held_out"] = table["parameters_non_embedding"] == 2e5
+    x = {"N": "parameters_non_embedding", "X": "D"}
+    fit = rlkit.fit(table, "logit_plane", x=x, y="error")
+    legend = figures.law(fit, table).figure.axes[0].get_legend()
+    sizes = list(looks(table, "parameters_non_embedding").values())
+    assert [text.get_color() for text in legend.get_texts()] == [one["color"] for one in sizes]
+    (ax,) = figures.law(rlkit.fit(table, "data_constrained", x={"N": x["N"]}, y="error"),
+                        table).figure.axes  # fmt: skip
+    assert {line.get_color() for line in ax.lines} == {one["color"] for one in sizes}
+    assert len({line.get_linestyle() for line in ax.lines}) > 2
+
+
+def test_groups_of_laws_have_the_looks_of_their_cells():
+    table = pd.DataFrame({"cell": np.repeat(["b", "a"], 6), "step": [1, 2, 4, 8, 16, 32] * 2})
+    table = table.assign(variant=table["cell"], variant_place=np.repeat([0, 1], 6))
+    table["error"] = 0.8 * table["step"] ** -0.1 * np.random.default_rng(0).normal(1, 0.01, 12)
+    (ax,) = figures.law(
+        rlkit.fit(table, "power", x="step", y="error", group="cell"), table, by="cell"
+    ).figure.axes
+    drawn = {line.get_label(): line.get_color() for line in ax.lines if not line.get_label().startswith("_")}
+    assert drawn == {name: style["color"] for name, style in looks(table, "cell").items()}
+    assert list(drawings.estimates({"a": rlkit.fit(table, "power", x="step", y="error")}, "alpha")) == [
+        "cell", "alpha", "low", "high"
+    ]  # fmt: skip
+
+
 def test_the_estimates_stand_where_a_falling_curve_leaves_room():
     ax = drawings.law(rlkit.fit(points(), "power", x="N", y="error", bootstrap=100)).figure.axes[0]
     x, y = ax.texts[0].get_position()

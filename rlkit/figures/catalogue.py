@@ -169,7 +169,7 @@ FIGURES = {
     ),
     "learning_curves": Entry(
         "Held-out pass@1 against the compute of training, its warm start included: thick the mean over seeds with its "
-        "95 % interval over problems, thin the runs.",
+        "95 % interval over problems, thin the runs; grey, of several models, the best mean for the compute.",
         _curve(COMPUTE),
     ),
     "learning_curves_by_step": Entry(

@@ -52,6 +52,11 @@ def learning_curves(
             for _, run in table[(table[by] == name) & ((table[x] > 0) | (not log))].groupby("run"):
                 ax.plot(run[x], run[metric], color=colour, alpha=0.35, linewidth=0.6)
             ax.plot(line[x], line[metric], **styles[name], markevery=max(1, len(line) // 10), label=str(name))
+        if log and df["model.path"].nunique() > 1:  # what is best for the compute, whatever the size
+            best = shown.sort_values(x)
+            ax.plot(
+                best[x], best[metric].cummax(), drawstyle="steps-post", color="0.85", linewidth=4, zorder=0.9
+            )
         label_axes(ax, x, metric)
         for _, row in mean[mean[x] <= 0].iterrows() if log else ():  # hollow at the left edge
             place: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 4}

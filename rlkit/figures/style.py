@@ -273,8 +273,9 @@ def legend(ax: Axes, title: str | None = None, ends: bool = False) -> None:
             "title_fontsize": small["fontsize"],
             "borderpad": 0,
         }
-        colours = [curve.get_color() for curve, _ in curves]  # not that of a hollow marker's face
-        ax.legend(*zip(*curves, strict=True), **beside, **small, labelcolor=colours)
+        shown = ax.legend(*zip(*curves, strict=True), **beside, **small)
+        for text, (curve, _) in zip(shown.get_texts(), curves, strict=True):
+            text.set_color(curve.get_color())  # not that of a hollow marker's face
     elif width < NARROW or len(fig.axes) > 1:
         legend_below(fig, handles, labels, title)
     else:
