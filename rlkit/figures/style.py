@@ -33,6 +33,8 @@ LABELS = {
     "compute/total_flops": "training FLOPs, all phases",
     "tokens/response": "response tokens",
     "level": "held-out pass@1 to reach",
+    "budget": "budget, rollouts",
+    "rollout.n": "rollouts a prompt",
     "pass@1": "held-out pass@1",
     "data.train_max_samples": "unique training tasks",
     "data.sft_ratio": "share with worked answers",
