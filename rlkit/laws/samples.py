@@ -77,44 +77,40 @@ def fit_pass_rates(
         along: fit every evaluation after the start, rather than the last one.
         bootstrap: resamples (`resample_runs`); 0 leaves the intervals to the profile. options: those of `rlkit.fit`.
     """
-    ends = evals["run"].map(evals.groupby("run")["step"].max())
-    chosen = evals[evals["step"] > 0] if along else evals[evals["step"] == ends].assign(last=ends)
+    last, keys = evals["run"].map(evals.groupby("run")["step"].max()), ["run", "step"]
+    chosen = evals[evals["step"] > 0] if along else evals[evals["step"] == last]
     graded = chosen[chosen["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
     if graded.empty:
         raise UserError("No sample of these runs was graded at its last evaluation: nothing can be fitted.")
     if "cell" not in graded or graded["cell"].isna().all():
         graded = graded.assign(cell=graded["run"])  # made by hand
-    keys = ["run", "step"]
     wide = graded.pivot_table("correct", keys, "task_id")
     wide = wide if y == "pass@1" else 1 - wide
     points = graded.drop(columns=["task_id", "correct"]).groupby(keys).first().loc[wide.index]
     points = points.assign(**{y: wide.mean(axis=1)}).reset_index()
-    whole = fit(points, law, y=y, x=x, group=group, bootstrap=0, seed=seed, **options)
-    fits: dict[Any, LawFit] = whole if group else {None: whole}
+    found = fit(points, law, y=y, x=x, group=group, bootstrap=0, seed=seed, **options)
+    fits: dict[Any, LawFit] = found if group else {None: found}
     used = points.loc[np.concatenate([one.table.rows for one in fits.values()])].sort_index()
-    runs = used.drop_duplicates("run").set_index("run")["cell"]
-    cells = pd.factorize(runs)[0]
-    place = used.groupby("run").cumcount() if along else used["step"] * 0
-    if (used.groupby(["cell", place])["step"].nunique() > 1).any() and along:
+    run, place = pd.factorize(used["run"])[0], used.groupby("run").cumcount()
+    if along and (used.groupby(["cell", place])["step"].nunique() > 1).any():
         raise UserError("Runs of one cell were evaluated at different steps, so that seeds cannot be drawn.")
-    size, at = np.bincount(cells), (pd.factorize(used["run"])[0], place.to_numpy())
-    notes = [f"The intervals are over {len(size)} cells' seeds and {wide.shape[1]} problems."]
+    cells = pd.factorize(used.loc[place == 0, "cell"])[0]
+    size, problems = np.bincount(cells), wide.shape[1]
+    notes = [f"The intervals are over {len(size)} cells' seeds and {problems} problems."] * bool(bootstrap)
     if (single := int((size == 1).sum())) and not (group and size.max() > 1):
         notes.append(f"{single} of {len(size)} cells have one seed: what differs there is left out.")
-    if not bootstrap:
-        done = {name: replace(one, notes=(*one.notes, *notes[1:])) for name, one in fits.items()}
-        return done if group else done[None]
-    rates = np.full((len(runs), int(place.max()) + 1, wide.shape[1]), np.nan)
-    rates[at] = wide.to_numpy()[used.index]
-    rng = generator("laws", "pass rates", seed)
-    drawn = resample_runs(rates, cells, bootstrap, rng, together=group is not None)
-    values = pd.DataFrame(np.clip(drawn[:, at[0], at[1]], 1e-6, 1 - 1e-6).T, used.index)
-    units = len(runs) - len(size) + 1 if size.max() > 1 else wide.shape[1]
-    done = {
-        name: with_draws(one, values.loc[one.table.rows].to_numpy().T, bootstrap, units, [*one.notes, *notes])
-        for name, one in fits.items()
-    }
-    return done if group else done[None]
+    fits = {name: replace(one, notes=(*one.notes, *notes)) for name, one in fits.items()}
+    if bootstrap:
+        rates = np.full((len(cells), int(place.max()) + 1, problems), np.nan)
+        rates[run, place] = wide.to_numpy()[used.index]
+        rng = generator("laws", "pass rates", seed)
+        drawn = resample_runs(rates, cells, bootstrap, rng, together=group is not None)[:, run, place]
+        values = pd.DataFrame(np.clip(drawn.T, 1e-6, 1 - 1e-6), used.index)
+        units = len(cells) - len(size) + 1 if size.max() > 1 else problems
+        for name, one in fits.items():
+            own = values.loc[one.table.rows].to_numpy().T
+            fits[name] = with_draws(one, own, bootstrap, units, one.notes)
+    return fits if group else fits[None]
 
 
 def resample_runs(
