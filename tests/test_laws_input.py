@@ -34,6 +34,7 @@ BAD = [
     (DF, {"weights": "w"}, r"weights is 'w', but there is no such column"),
     (DF.assign(w=-1.0), {"weights": "w"}, r"weights are not positive in 20 of 20"),
     (DF.assign(loss="x"), {}, r"'loss', which is not numeric"),
+    (DF.assign(loss="0,317"), {}, r"'loss', which is not numeric"),  # no thousands begin with 0
     (DF, {"loss": "hubber"}, r"Unknown loss 'hubber'"),
     (DF, {"delta": 0.0}, r"delta is 0.0"),
     (DF, {"loss": "lad", "delta": 0.1}, r"delta is 0.1, which only the loss huber has"),

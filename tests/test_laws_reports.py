@@ -114,4 +114,5 @@ def test_tables_of_other_places_are_read_as_they_are(tmp_path, text):
     options = ["--law", "power", "--y", "error", "--map", "x=N", "--out", tmp_path / "f.json"]
     found = run("fit", tmp_path / "a.csv", *options)
     assert found.exit_code == 0, found.output
-    assert json.loads((tmp_path / "f.json").read_text())["params"]["alpha"] == pytest.approx(0.4607, abs=1e-3)
+    params = json.loads((tmp_path / "f.json").read_text())["params"]
+    assert params == pytest.approx({"A": 3437.3, "alpha": 0.4607}, rel=1e-3)

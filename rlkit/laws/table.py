@@ -25,7 +25,7 @@ UNFINISHED = ("running", "stopped", "failed")  # of a run's status
 COMPARISONS = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt
 }  # fmt: skip
-WRITTEN = re.compile(r"([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*([%KMBT]?)")
+WRITTEN = re.compile(r"([-+]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*([%KMBT]?)")
 UNITS = {"": 1.0, "%": 0.01, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 

@@ -91,5 +91,5 @@ def _separated(path: Path) -> pd.DataFrame:
     first, *lines = path.read_text(encoding="utf-8-sig").splitlines() or [""]
     if first.count(";") <= first.count(","):
         return pd.read_csv(path, encoding="utf-8-sig")
-    decimal = any(re.search(r"(^|;)\s*-?\d*,(\d{1,2}|\d{4,})\s*(;|$)", line) for line in lines[:50])
+    decimal = any(re.search(r"(^|;)\s*-?(0,\d+|\d*,(\d{1,2}|\d{4,}))\s*(;|$)", line) for line in lines[:50])
     return pd.read_csv(path, sep=";", decimal="," if decimal else ".", encoding="utf-8-sig")
