@@ -1,4 +1,4 @@
-"""Every notebook runs top to bottom by papermill at its smallest size, and reads well without widgets.
+"""Every notebook runs top to bottom at its smallest size, and reads well without widgets.
 
 The runs of a study are trained in this process before its notebook asks for them, which spares a kernel each;
 tests/test_studies.py covers how a study executes them. The quickstart, the analysis and those that keep widgets or
@@ -23,7 +23,7 @@ import rlkit
 from rlkit.backends import train
 from rlkit.cli import app
 from rlkit.data.rows import tasks
-from rlkit.studies.notebook import execute, parameters_of
+from rlkit.studies.notebook import check_parameters, execute, parameters_of
 from rlkit.studies.plan import make_plan
 from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.run import TrainingRun
@@ -51,7 +51,7 @@ SIZES = {"grid.model.path": ["ladder-10k", "ladder-30k", "ladder-60k", "ladder-1
 STUDIES = {
     "quickstart": SIZES,
     "model_scale": SIZES | {"seeds": [0, 1]},
-    "data_scale": {"run.model.path": "ladder-30k", "grid.data.train_max_samples": [4, 8, 16, 24]},
+    "data_scale": {"grid.model.path": ["ladder-30k"], "grid.data.train_max_samples": [4, 8, 16, 24]},
     "sft_rl_ratio": {
         "run.model.path": "ladder-10k",
         "variants": {
@@ -100,7 +100,9 @@ def trained(name: str, root: Path) -> dict:
 
 def run_cells(name: str, values: dict) -> list[dict]:
     """The data of every output of a notebook whose cells run in this process, streams as text/plain."""
-    cells = [c.source for c in nbformat.read(f"notebooks/{name}.ipynb", 4).cells if c.cell_type == "code"]
+    path = f"notebooks/{name}.ipynb"
+    values = check_parameters(path, values)
+    cells = [c.source for c in nbformat.read(path, 4).cells if c.cell_type == "code"]
     shown: list[object] = []
     names: dict = {"display": lambda *things: shown.extend(things)}
     caught = mock.patch("IPython.display.display", names["display"])
@@ -140,9 +142,9 @@ def quickstart(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_notebook_ends_with_figures_and_a_table(name, tmp_path, quickstart):
-    alone = name == "quickstart"
-    shown = outputs(quickstart) if alone else run_cells(name, trained(name, tmp_path))
-    folder = quickstart.parent / name if alone else tmp_path / name
+    in_kernel = name == "quickstart"
+    shown = outputs(quickstart) if in_kernel else run_cells(name, trained(name, tmp_path))
+    folder = quickstart.parent / name if in_kernel else tmp_path / name
     pictures = [data["image/png"] for data in shown if "image/png" in data]
     saved = {path.stem for path in (folder / "figures").glob("*.pdf")}
     assert len(pictures) >= 3 and len(saved) >= 3
@@ -154,7 +156,7 @@ def test_a_study_notebook_ends_with_figures_and_a_table(name, tmp_path, quicksta
     made = shown[-1]["text/html"]
     runs = json.loads((folder / "study.json").read_text())["runs"]
     assert all(run in made for run in runs) and "torch" in made and "commit" in made
-    if alone:
+    if in_kernel:
         written = nbformat.read(quickstart, as_version=4).metadata.papermill
         assert written.parameters["overrides"]["seeds"] == [0]
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """No response makes an error, takes long or kills a worker: degenerate texts for every domain."""
 
 import random
@@ -11,11 +10,12 @@ from rlkit.config import RewardConfig
 from rlkit.rewards import Router
 
 PIECES = [
-    *ATOMS, "a", "ab ", " ", "\n", "\t", "\r", "\r\n", "\x00", "\u200b", "\u2028", "\ud800", "é", "😀", "９", "٣", "0x", "1", "9" * 5000,
-    "10**5000", "1/", "1/0", "x^", "∞", "[", "]", "[[", "(", ")", "{", "}", "```", "```python\n", "~~~", "`", "-", "->", "→", "+",
-    "*", "**", ".", "&", "'", '"', "\\", "%", "#", "####", "~", "≈", "<<", ">>", ">", "<answer>", "</answer>", "<think>", "</think>",
-    r"\boxed{", r"\text{", r"\frac", r"\frac{", r"\sqrt{", r"\text{ dBm/Hz}", r"\lbrack", r"\left[", "Answer:", "answer is ", " and ",
-    " or ", ", ", "no. ", "[[1,0],[0,2]]", "1,2],", "['a', 'b']", "7301.5", "http://", "a@b", "{'a': ", '{"output": ', "def f(x):\n",
+    *ATOMS, "a", "ab ", " ", "\n", "\t", "\r", "\r\n", "\x00", "\u200b", "\u2028", "\ud800", "é", "😀", "９",
+    "٣", "0x", "1", "9" * 5000, "10**5000", "1/", "1/0", "x^", "∞", "[", "]", "[[", "(", ")", "{", "}", "```",
+    "```python\n", "~~~", "`", "-", "->", "→", "+", "*", "**", ".", "&", "'", '"', "\\", "%", "#", "####", "~", "≈",
+    "<<", ">>", ">", "<answer>", "</answer>", "<think>", "</think>", r"\boxed{", r"\text{", r"\frac", r"\frac{",
+    r"\sqrt{", r"\text{ dBm/Hz}", r"\lbrack", r"\left[", "Answer:", "answer is ", " and ", " or ", ", ", "no. ",
+    "[[1,0],[0,2]]", "1,2],", "['a', 'b']", "7301.5", "http://", "a@b", "{'a': ", '{"output": ', "def f(x):\n",
     "    return {10**5000: 1}\n", "assert f(1) == ", "None", "True",
 ]  # fmt: skip
 HARD = {  # a pattern with a second repetition of the same characters reads these for long
@@ -29,7 +29,10 @@ HARD = {  # a pattern with a second repetition of the same characters reads thes
             "0+e^{999}-e^{999}" + "".join(f"+({k}/7)!-({k}/7)!" for k in range(2, 130)),
         )),
     ],
-    "stem_web": [r"\boxed{" + r"7 \mod" + r"\quad" * 1500 + "(}", r"\boxed{7 " + "b" * 19_000 + "?}", r"\boxed{5 m**9**9**9**9}"],
+    "stem_web": [
+        r"\boxed{" + r"7 \mod" + r"\quad" * 1500 + "(}", r"\boxed{7 " + "b" * 19_000 + "?}",
+        r"\boxed{5 m**9**9**9**9}",
+    ],
     "table__hitab": [r"\boxed{9**9**9**9}"],
     "logic__ordering_puzzle_dataset": [f"<answer>a, b{' ' * 40_000}c</answer>", f"<answer>{'1' * 5000}. a, b</answer>"],
 }  # fmt: skip
@@ -40,12 +43,14 @@ IFEVAL = {
     "length_constraints:nth_paragraph_first_word": {"num_paragraphs": 3, "nth_paragraph": 1, "first_word": "x"},
     "detectable_format:number_highlighted_sections": {"num_highlights": 2},
 }  # fmt: skip
+COUNTDOWN = {"answer": "7", "metadata": {"source_dataset": "countdown", **GYM["countdown"]}}
+IN_SANDBOX = ("simulation__codeio", "simulation__cruxeval-o", "codegen__x")
 TASKS = {name: (truths[0], {}) for name, (_, truths, _) in SCORERS.items()} | {
     "math__half": (r"\frac{1}{2}", {}),
     "ifeval": (list(IFEVAL.values()), {"instruction_id_list": list(IFEVAL)}),
-    "reasoning_gym__countdown": ("7", {"entry": {"answer": "7", "metadata": {"source_dataset": "countdown", **GYM["countdown"]}}}),
+    "reasoning_gym__countdown": ("7", {"entry": COUNTDOWN}),
     "simulation__string_trace": ("bca", {}),
-    **{name: (TRUTHS[name], INFO.get(name, {})) for name in ("simulation__codeio", "simulation__cruxeval-o", "codegen__x")},
+    **{name: (TRUTHS[name], INFO.get(name, {})) for name in IN_SANDBOX},
 }  # fmt: skip
 
 
@@ -66,9 +71,10 @@ def router():
         yield router
 
 
-@pytest.mark.parametrize(
-    "count", [100, pytest.param(5000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
-)
+MANY = [pytest.mark.slow(reason="thousands of responses for each scorer"), pytest.mark.timeout(3600)]
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(5000, marks=MANY)])
 @pytest.mark.parametrize("name", TASKS)
 def test_no_response_makes_an_error_takes_long_or_kills_a_worker(router, name, count):
     rng = random.Random(f"{name} {count}")
