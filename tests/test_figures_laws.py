@@ -174,6 +174,7 @@ def test_a_size_has_one_colour_and_what_else_a_law_is_of_has_markers():
     x = {"N": "parameters_non_embedding", "X": "D"}
     fit = rlkit.fit(table, "logit_plane", x=x, y="error")
     legend = figures.law(fit, table).figure.axes[0].get_legend()
+    assert legend is not None
     sizes = list(looks(table, "parameters_non_embedding").values())
     assert [text.get_color() for text in legend.get_texts()] == [one["color"] for one in sizes]
     (ax,) = figures.law(rlkit.fit(table, "data_constrained", x={"N": x["N"]}, y="error"),
@@ -189,7 +190,8 @@ def test_groups_of_laws_have_the_looks_of_their_cells():
     (ax,) = figures.law(
         rlkit.fit(table, "power", x="step", y="error", group="cell"), table, by="cell"
     ).figure.axes
-    drawn = {line.get_label(): line.get_color() for line in ax.lines if not line.get_label().startswith("_")}
+    drawn = {str(line.get_label()): line.get_color() for line in ax.lines}
+    drawn = {name: colour for name, colour in drawn.items() if not name.startswith("_")}
     assert drawn == {name: style["color"] for name, style in looks(table, "cell").items()}
     assert list(drawings.estimates({"a": rlkit.fit(table, "power", x="step", y="error")}, "alpha")) == [
         "cell", "alpha", "low", "high"
