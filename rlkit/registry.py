@@ -144,25 +144,36 @@ class Registry:
         return self._entries[name]
 
     def parse(self, value: Any) -> Any:
-        """A component from a mapping with `kind` (or from the kind alone); components pass through."""
+        """A component from a mapping with `kind`, or from the kind alone; components pass through. Raises UserError."""
+        from rlkit.params import validate
+
+        return value if isinstance(value, Component) else validate(*self._chosen(value))
+
+    def _nested(self, value: Any) -> Any:
+        """As `parse`, in the validation of what holds it, which then tells the key."""
         if isinstance(value, Component):
             return value
+        component, content = self._chosen(value)
+        return component.model_validate(content)
+
+    def _chosen(self, value: Any) -> tuple[Any, dict[str, Any]]:
+        """The class that a mapping or a kind names, and the mapping."""
         value = {"kind": value} if isinstance(value, str) else value
         kind = value.get("kind") if isinstance(value, dict) else None
         if not isinstance(kind, str):
             given = "" if kind is None else f"its kind is {kind!r}: "
-            raise ValueError(f"{given}a {self.what} needs a 'kind', one of {', '.join(self.names())}")
+            raise UserError(f"{given}the {self.what} needs a 'kind', one of {', '.join(self.names())}.")
         component = self[kind]
         fields = component.model_fields
         if unknown := [name for name in value if name not in fields]:
             near = did_you_mean(unknown[0], fields)
-            raise ValueError(f"{kind} has no key {unknown[0]!r}.{near} It has {', '.join(fields)}")
-        return component.model_validate(value)
+            raise UserError(f"{kind} has no key {unknown[0]!r}.{near} It has {', '.join(fields)}.")
+        return component, value
 
     def field(self) -> Any:
         """The pydantic type of a field that holds one component of this registry."""
         return Annotated[
             SerializeAsAny[Component],
-            BeforeValidator(self.parse),
+            BeforeValidator(self._nested),
             WithJsonSchema({"type": "object", "required": ["kind"], "title": self.what}),
         ]

@@ -562,3 +562,18 @@ def test_names_of_any_words_are_told_apart(names):
     check_environment(env, episodes=3)
     env.reset("x")
     assert [env.parse_action(f"Action: {name}")[0] for name in names] == names
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"kind": "mathematics", "max_steps": 0}, "max_steps is 0: input should be greater than 0."),
+        ({"kind": "mathematics", "familes": []}, "mathematics has no key 'familes'. Did you mean 'families'?"),
+        ({"kind": "gymnasium", "names": ["a", "a", "b", "c"]}, "environment.names has 3 entries, but FrozenLake-v1"),
+        ({"max_steps": 3}, "the environment needs a 'kind', one of "), (None, "needs a 'kind'"),
+    ],
+)  # fmt: skip
+def test_options_of_an_environment_that_make_no_sense_are_one_sentence(value, words):
+    with pytest.raises(UserError) as told:
+        environments.parse(value)
+    assert words in str(told.value) and "\n" not in str(told.value)

@@ -4,6 +4,7 @@ import pytest
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments.mathematics import Mathematics
+from rlkit.errors import UserError
 from rlkit.figures import episodes as figures
 
 ENV = Mathematics(families=("linear",))
@@ -41,3 +42,10 @@ def test_the_distribution_of_returns_keeps_each_of_them(groups):
     table = figures.reward_distribution(groups).table
     assert table.groupby("group").size().to_dict() == {"expert": 5, "random": 5}
     assert set(table.loc[table["group"] == "expert", "return"]) == {8.5}
+
+
+@pytest.mark.parametrize("draw", [figures.reward_by_step, figures.reward_distribution])
+@pytest.mark.parametrize("groups", [{}, {"a": []}])
+def test_nothing_to_draw_is_one_sentence(draw, groups):
+    with pytest.raises(UserError, match="No group has an episode"):
+        draw(groups)

@@ -221,6 +221,15 @@ def test_the_panel_sets_changes_and_says_what_differs_and_costs(ablation):
     assert panel.ablation.changes == {} and not panel.launch.disabled
 
 
+@pytest.mark.parametrize("path", ["", "ladder-7x", "nowhere"])
+def test_a_model_that_is_nothing_here_cannot_be_launched(ablation, path):
+    panel = Panel(Ablation(config(), FILE, ablation.root))
+    panel.widgets["model.path"].value = path
+    assert panel.launch.disabled and "whose shape is not known here" in panel.changed.value
+    panel.widgets["model.path"].value = "Qwen/Qwen9-1B"  # a hub id, which is looked up when it trains
+    assert not panel.launch.disabled and "cost unknown" in panel.cost.value
+
+
 def test_what_a_browser_rounds_is_no_change():
     """It sends back what it was given, rounded to whole steps from the least value."""
     panel = Panel(Ablation(config(actor={"optim": {"lr": 1.2345e-3}}, rollout={"temperature": 0.33}), FILE))

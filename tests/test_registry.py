@@ -35,7 +35,7 @@ def test_a_cell_that_runs_twice_registers_its_latest_definition():
 def test_a_kind_that_is_no_text_is_one_sentence(kind):
     things = Registry("thing")
     things.register("a")(Component)
-    with pytest.raises(ValueError, match="its kind is .*: a thing needs a 'kind', one of a"):
+    with pytest.raises(ValueError, match="its kind is .*: the thing needs a 'kind', one of a"):
         things.parse({"kind": kind})
 
 

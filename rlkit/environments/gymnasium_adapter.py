@@ -42,7 +42,7 @@ class FromGymnasium(BaseEnvironment):
             raise ValueError(f"{self.id} has {type(space).__name__} actions: only Discrete can be named")
         self._names = self.names or tuple(f"action_{i}" for i in range(int(space.n)))
         if (count := len(set(self._names))) != space.n:
-            raise ValueError(f"names has {count} entries, but {self.id} has {space.n} actions")
+            raise ValueError(f"environment.names has {count} entries, but {self.id} has {space.n} actions")
 
     def _make(self) -> gymnasium.Env:
         try:

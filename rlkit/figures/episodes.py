@@ -7,6 +7,7 @@ import seaborn
 from matplotlib.ticker import MaxNLocator
 
 from rlkit.environments.trajectory import Trajectory, steps_frame
+from rlkit.errors import UserError
 from rlkit.figures.drawing import Drawing
 from rlkit.figures.style import label_axes, new_axes, styled
 from rlkit.measures.episodes import transition_counts
@@ -16,6 +17,8 @@ Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy
 
 def reward_by_step(groups: Groups, venue: str = "neurips") -> Drawing:
     """Mean reward of the k-th action, a line a group; ended episodes count as 0: a line's sum is the mean return."""
+    if not any(groups.values()):
+        raise UserError("No group has an episode: play some with run_episodes.")
     sums = {name: steps_frame(es).groupby("step")["reward"].sum() / len(es) for name, es in groups.items()}
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
@@ -30,6 +33,8 @@ def reward_by_step(groups: Groups, venue: str = "neurips") -> Drawing:
 
 def reward_distribution(groups: Groups, venue: str = "neurips") -> Drawing:
     """The share of episodes whose return is at most x, a line a group."""
+    if not any(groups.values()):
+        raise UserError("No group has an episode: play some with run_episodes.")
     rows = [(name, episode.total_reward) for name, episodes in groups.items() for episode in episodes]
     table = pd.DataFrame(rows, columns=["group", "return"])
     with styled():

@@ -56,11 +56,15 @@ class Ablation:
         return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
 
     def cost(self) -> str:
-        """FLOPs and time of the changed configuration on this machine, in words; imports torch."""
+        """FLOPs and time of the changed configuration on this machine, in words; imports torch. Raises UserError where
+        `model.path` is neither known nor a hub id."""
+        from rlkit.models.shapes import shape_of
         from rlkit.sizing.estimate import estimate
 
-        found = estimate(self.config)
+        found = estimate(config := self.config)
         if found is None:
+            if "/" not in config.model.path:
+                shape_of(config.model.path)
             return "cost unknown: the model's configuration is not on this machine"
         return f"about {found.flops:.1e} FLOPs, {duration(found.seconds)} here"
 
