@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, Field, PrivateAttr
-from pydantic._internal._model_construction import ModelMetaclass  # as type(BaseModel), for type checkers
 
 from rlkit.environments.actions import Params, as_mapping, read_action
+from rlkit.environments.attributes import AttributesMeta
 from rlkit.errors import UserError
 from rlkit.registry import Component, Registry
 from rlkit.seeds import content_hash, generator
@@ -71,31 +71,6 @@ class ActionResult:
         for name in ("valid", "truncated", "success"):
             if not isinstance(value := self.info.get(name, False), bool | np.bool_ | int):
                 raise TypeError(f"info[{name!r}] = {value!r}: it is True or False")
-
-
-@dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
-class AttributesMeta(ModelMetaclass):
-    """Class attributes may stand without an annotation: the new default of an option, or (in `starts`) a value with
-    which every episode begins."""
-
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
-        notes = namespace.setdefault("__annotations__", {})
-        starts, fields, known = {}, {}, set()
-        for base in reversed(bases):
-            starts |= getattr(base, "starts", {})
-            fields |= getattr(base, "model_fields", {})
-            known |= getattr(base, "__class_vars__", set()) | {"model_config"}
-        for key, value in list(namespace.items()):
-            if key.startswith("_") or key in notes or key in known or hasattr(type(value), "__get__"):
-                continue
-            if key in fields:
-                notes[key] = Annotated[fields[key].annotation, *fields[key].metadata]
-            elif not isinstance(value, type):
-                notes[key] = ClassVar[Any]
-                starts |= {} if key.isupper() else {key: value}  # capitals are of a constant
-        made = super().__new__(mcs, name, bases, namespace, **options)
-        made.starts = starts
-        return made
 
 
 class BaseEnvironment(Component, metaclass=AttributesMeta):
