@@ -17,6 +17,8 @@ class Judge(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.seen, self.behaviour, self.failures = [], "honest", 0
+        self.raw: bytes | None = None  # what it sends behind the status, with "?" in place of that
+        self.drips = False
         self.together, self.most = 0, 0
         self.lock = threading.Lock()
 
@@ -42,6 +44,12 @@ class Handler(BaseHTTPRequestHandler):
         with judge.lock:
             judge.together -= 1
         reply = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+        if judge.raw is not None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" * (not judge.raw.startswith(b"?")) + judge.raw)
+            while judge.drips:
+                threading.Event().wait(0.2)
+                self.wfile.write(b" ")
+            return
         self.send_response(503 if fail else 200)
         self.send_header("Content-Length", str(len(reply)))
         self.end_headers()
@@ -97,6 +105,47 @@ def test_a_judge_without_a_verdict_is_an_error(judge, router):
     judge.behaviour = "silent"
     reward = router.grade_rows([row("steam")])[0]
     assert reward.value is None and "no verdict" in reward.error
+
+
+def body(text):
+    return b"Content-Length: %d\r\n\r\n%s" % (len(text), text)
+
+
+REPLIES = {
+    "a null": body(b'{"choices": [{"message": {"content": null}}]}'),
+    "a refusal": body(b'{"choices": [{"message": {"content": null, "refusal": "No."}}]}'),
+    "a tool call": body(b'{"choices": [{"message": {"content": "", "tool_calls": [{"id": "1"}]}}]}'),
+    "parts": body(b'{"choices": [{"message": {"content": [{"text": "Final Decision: No"}]}}]}'),
+    "no message": body(b'{"choices": [{"message": null}]}'),
+    "no choice": body(b'{"choices": []}'),
+    "null choices": body(b'{"choices": null}'),
+    "an error": body(b'{"error": {"message": "overloaded"}}'),
+    "a list": body(b"[]"),
+    "no JSON": body(b"<html>"),
+    "no UTF-8": body(b"\xff"),
+    "deep JSON": body(b"[" * 100_000),
+    "a cut reply": b"Content-Length: 99\r\n\r\n{",
+    "a cut chunk": b"Transfer-Encoding: chunked\r\n\r\n9\r\nabc",
+    "headers without end": b"A: b\r\n" * 200 + b"\r\n",
+    "no HTTP": b"?\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+def test_a_reply_without_a_message_is_an_error_and_no_zero(judge, router, reply):
+    judge.raw = reply
+    reward = router.grade_rows([row("steam")])[0]
+    assert reward.value is None and "judge" in reward.error and not reward.parts
+
+
+def test_a_reply_that_never_ends_is_an_error_and_no_zero(judge):
+    judge.raw, judge.drips = b"Content-Length: 10000\r\n\r\n", True
+    with Router(
+        RewardConfig(num_workers=1, judge_url=f"http://127.0.0.1:{judge.server_port}", timeout=2)
+    ) as r:
+        reward = r.grade_rows([row("steam")])[0]
+    judge.drips = False
+    assert reward.value is None and "cannot be asked" in reward.error
 
 
 def test_an_unreachable_judge_is_an_error_and_never_a_zero():

@@ -12,9 +12,11 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from sandbox_here import needs_packages
 
@@ -220,6 +222,35 @@ def test_a_killed_worker_is_replaced(custom):
     rewards = custom.grade_rows(rows(*["right"] * 40))
     assert sum(r.error is not None for r in rewards) <= 2  # at most what the two workers were given
     assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 40)))
+
+
+SLEEPS = ("codegen__x", "```python\nimport time\ntime.sleep(1)\nprint(input())\n```",
+          {"inputs": ["1"], "outputs": ["1"]}, None)  # fmt: skip
+
+
+def busy_worker(known):
+    """The process of a worker that has a sandbox, of a router that is not `known`."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for worker in [w for server in psutil.Process().children() for w in server.children()]:
+            with suppress(psutil.Error):
+                if worker.pid not in known and "rlkit.rewards" in str(worker.cmdline()) and worker.children():
+                    known.add(worker.pid)
+                    return worker
+        time.sleep(0.05)
+    raise AssertionError("no worker is busy")
+
+
+@pytest.mark.parametrize(("sent", "correct"), [(signal.SIGKILL, None), (signal.SIGSEGV, False)])
+def test_an_answer_is_wrong_if_it_crashes_two_workers_and_an_error_if_the_machine_ends_them(sent, correct):
+    known = {p.pid for p in psutil.Process().children(recursive=True)}
+    with Router(RewardConfig(num_workers=1, timeout=10)) as router:
+        call = router.submit([SLEEPS, ("math__x", "3", "3", None)])
+        for _ in range(2):
+            os.kill(busy_worker(known).pid, sent)
+        (reward, _), (other, _) = call
+    assert (reward.correct, other.correct) == (correct, True)
+    assert ("died" in (reward.error or "")) == (correct is None)
 
 
 def test_a_worker_that_has_grown_too_big_is_replaced_and_loses_no_answer(custom_file):

@@ -184,7 +184,7 @@ def _called(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
 
     def enough(call: programs.Call, index: int) -> bool:
         for values, so_far in zip(forms, right, strict=True):
-            so_far.append(call.error is None and same_value(call.value, values[index]))
+            so_far[index:] = [call.error is None and same_value(call.value, values[index])]
         return not grading.settings.partial_credit and not any(map(all, right))
 
     found = programs.call_function(grading, program, truth["fn_name"], calls, grading.seconds(), enough)

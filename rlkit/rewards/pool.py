@@ -154,10 +154,11 @@ class Router(AbstractContextManager["Router"]):
                 batch = batch[held:] + batch[:held]
                 deaths = 1 if held else deaths + 1
                 late = isinstance(error, TimeoutError)
-                # The machine may have ended the first; the second time it was the answer.
                 if late or deaths == 2:
                     reward = Reward.of(False, killed="deadline" if late else "death")
-                    if self.config.custom_reward_function is not None and not late:
+                    # Only a crash is the answer's: the machine may have ended both workers.
+                    crashed = worker.crashed and self.config.custom_reward_function is None
+                    if not late and not crashed:
                         reward = Reward.failed("The grading process died while it held this answer, twice.")
                     self._settle([batch.pop(0)], [(reward, self.config.timeout if late else 0.0)])
                     deaths = 0

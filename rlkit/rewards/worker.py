@@ -8,6 +8,7 @@ next answer, how many seconds to wait for more, and for each graded answer [valu
 """
 
 import ctypes
+import faulthandler
 import itertools
 import json
 import os
@@ -100,6 +101,7 @@ class Worker:
         self._timeout, self._longest = config.timeout, programs.LOADING_SECONDS + config.total_timeout
         self._channel = Channel(ours, time.monotonic() + programs.LOADING_SECONDS, _LARGEST)
         self._sent = self._begun = self._graded = 0
+        self.crashed = False
         self._channel.write(config.model_dump_json().encode())
 
     def send(self, rows: bytes, count: int) -> None:
@@ -119,9 +121,11 @@ class Worker:
         return [(Reward(*told), min(seconds, self._longest)) for *told, seconds in found]
 
     def held(self) -> int:
-        """The place of the answer that it is at among those that it was sent and that have no outcome yet."""
+        """The place of the answer that it is at among those that it was sent and that have no outcome yet. Afterwards
+        `crashed` says whether it ended by a fault of its own."""
         with suppress(BlockingIOError):
-            self._begun += len(os.read(self._begins, 1 << 16))
+            begun, fault, _ = os.read(self._begins, 1 << 16).partition(b"Fatal")  # faulthandler's first word
+            self._begun, self.crashed = self._begun + len(begun), bool(fault)
         return max(0, self._begun - self._graded - 1)
 
     def kill(self) -> None:
@@ -167,6 +171,7 @@ def _work(connection: int, begins: int) -> None:
         for low, high in itertools.pairwise([2, *sorted((connection, begins)), os.sysconf("SC_OPEN_MAX")]):
             os.closerange(low + 1, high)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        faulthandler.enable(begins, all_threads=False)
         with suppress(Lost, ConnectionError):
             _serve(Channel(socket.socket(fileno=connection), largest=sys.maxsize), begins)
         programs.close()

@@ -12,6 +12,7 @@ import json
 import multiprocessing.connection
 import os
 import shutil
+import signal
 import site
 import socket
 import stat
@@ -111,6 +112,7 @@ class Jail(contextlib.AbstractContextManager["Jail"]):
 
     def __init__(self, level: str, modules: Sequence[str] = (), limits: Mapping[str, int] = LIMITS) -> None:
         self.control, theirs = socket.socketpair()
+        self._contains = level != "unsafe"
         self._log = TemporaryFile()  # noqa: SIM115 (closed in close)
         self._user, lock = _user() if os.geteuid() == 0 and level != "unsafe" else (0, None)
         settings = {"control": theirs.fileno(), "user": self._user, "limits": limits, "modules": [*modules]}
@@ -151,6 +153,8 @@ class Jail(contextlib.AbstractContextManager["Jail"]):
         try:
             self.control.sendall(b"k")
             status, reason = Channel(self.control, time.monotonic() + _MARGIN).receive()
+            if status == -signal.SIGKILL and reason is None and self._contains:
+                raise Lost("what no program can end was killed")
         except (Lost, OSError):
             self.close()
             raise RuntimeError("The sandbox broke down while it ran a program.") from None

@@ -1,7 +1,6 @@
 """What scorers and environments ask the sandbox for: run a script, call functions, run test code. Jails are started at
 the first use in a thread and end with it; one that breaks down is replaced."""
 
-import contextlib
 import os
 import re
 import secrets
@@ -12,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from rlkit.errors import Ungradable
 from rlkit.sandbox.levels import PROMISED, Jail, Outcome, choose
@@ -82,16 +81,34 @@ def close() -> None:
     vars(_thread).get("jails", _Jails()).close()
 
 
-def _twice(task: Callable[P, T]) -> Callable[P, T]:
-    """A task that is done once more, with new jails, if the sandbox breaks down; Ungradable if it does so again."""
+class _Killed(RuntimeError):
+    """SIGKILL ended a program and the sandbox did not send it: the program did, or the machine, for want of memory.
+    The argument is the outcome."""
+
+
+def _unless_killed(outcome: T, *ended: tuple[int, str | None]) -> T:
+    if (128 + signal.SIGKILL, None) in ended:
+        raise _Killed(outcome)
+    return outcome
+
+
+def _twice(task: Callable[Concatenate[Grading, P], T]) -> Callable[Concatenate[Grading, P], T]:
+    """A task that is done once more, in as much time, if a program is killed or the sandbox breaks down, then with new
+    jails. The second time a killed program has ended itself; Ungradable if the sandbox breaks down again."""
 
     @wraps(task)
-    def twice(*arguments: P.args, **options: P.kwargs) -> T:
-        with contextlib.suppress(RuntimeError):
-            return task(*arguments, **options)
-        close()
+    def twice(grading: Grading, *arguments: P.args, **options: P.kwargs) -> T:
+        left = grading.remaining()
         try:
-            return task(*arguments, **options)
+            return task(grading, *arguments, **options)
+        except RuntimeError as error:
+            if not isinstance(error, _Killed):
+                close()
+        grading.extend(left)
+        try:
+            return task(grading, *arguments, **options)
+        except _Killed as error:
+            return error.args[0]
         except RuntimeError as error:
             raise Ungradable(str(error)) from None
 
@@ -101,7 +118,8 @@ def _twice(task: Callable[P, T]) -> Callable[P, T]:
 @_twice
 def run_script(grading: Grading, program: str, stdin: str = "", seconds: float = 10.0) -> Outcome:
     """Run a program as `python main.py` would. Ungradable: the sandbox cannot be started. UserError: none is safe."""
-    return _jail(grading).run(program, stdin.encode("utf-8", "surrogatepass"), seconds)
+    outcome = _jail(grading).run(program, stdin.encode("utf-8", "surrogatepass"), seconds)
+    return _unless_killed(outcome, (outcome.status, outcome.reason))
 
 
 def missing_package(grading: Grading, error: str) -> str | None:
@@ -155,10 +173,10 @@ def call_function(
             found.append(Call(error="time"))
         except Exception as error:  # of any kind: the program may send anything
             found.append(Call(error=str(error) if isinstance(error, NotLoaded) else f"exit: {error}"[:300]))
-    _, reason = jail.finish()
+    status, reason = jail.finish()
     if reason == "memory" and found and found[-1].error:
         found[-1] = Call(error="memory")
-    return found
+    return _unless_killed(found, (status, reason))
 
 
 @dataclass(frozen=True)
@@ -223,4 +241,4 @@ def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apa
         error = "time"
     tested = Tested(**message[1]) if message[0] == nonce else Tested(error=error)
     memory = tested.error and "memory" in [reason for _, reason in ended]
-    return replace(tested, error="memory") if memory else tested
+    return _unless_killed(replace(tested, error="memory") if memory else tested, *ended)

@@ -288,9 +288,17 @@ def _truth(value: Any) -> str:
 
 
 def same_answer(answer: str, truth: str) -> bool:
-    """Whether two final answers mean the same; whole numbers are compared at once."""
+    """Whether two final answers mean the same; whole numbers and fractions of them are compared at once."""
     if re.fullmatch(r"[+-]?[0-9]{1,4000} [+-]?[0-9]{1,4000}", f"{answer} {truth}"):
         return int(answer) == int(truth)
+    if (ours := _fraction(answer)) is not None and (theirs := _fraction(truth)) is not None:
+        return ours == theirs
     from rlkit.domains.math.compare import equivalent  # mpmath is imported where it is needed
 
     return answer == truth or equivalent(answer, truth)
+
+
+def _fraction(text: str) -> Fraction | None:
+    """The value of `-\\frac{3}{4}`; None for any other text."""
+    found = re.fullmatch(r"([+-]?)\\[dt]?frac\{([+-]?[0-9]{1,99})\}\{([0-9]{1,99})\}", text)
+    return Fraction(int(found[1] + "1") * int(found[2]), int(found[3])) if found and int(found[3]) else None
