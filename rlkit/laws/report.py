@@ -134,7 +134,8 @@ def _misfit(fit: "LawFit") -> Iterator[str]:
         F, p = _more_explained(fit, [x**0, N, x, x * N], [*np.eye(m)[:, size], x, x * N])
         if p < 0.01:
             told = f"fit rlkit.laws.tan_by_size({names['N']}), which predicts no other"
-            yield f"E0 is no line of ln N for these {m} sizes (F = {F:.3g}): {told}."
+            what = f"E0 is no line of ln N for these {m} sizes (F = {F:.3g}), so that bands of others are too narrow"
+            yield f"{what}: {told}."
 
 
 def _more_explained(fit: "LawFit", fewer: Sequence, more: Sequence) -> tuple[float, float]:
