@@ -196,6 +196,8 @@ def test_groups_of_laws_have_the_looks_of_their_cells():
     assert list(drawings.estimates({"a": rlkit.fit(table, "power", x="step", y="error")}, "alpha")) == [
         "cell", "alpha", "low", "high"
     ]  # fmt: skip
+    twice = pd.concat([table.head(1), table.head(1)])  # an index twice
+    assert "0.8" in figures.table(twice, "cell", "error").to_html()
 
 
 def test_the_estimates_stand_where_a_falling_curve_leaves_room():

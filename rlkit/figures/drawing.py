@@ -109,6 +109,7 @@ def table(frame: pd.DataFrame, *columns: str) -> Styler:
     below 10 to three decimals (columns of whole ones to none), missing ones a dash. In `frame`, low and high are the
     ends of the interval of the column left of them; low_x and high_x are of the same number and shown as a column `x`.
     `columns`: these only, in this order, without the ends."""
+    frame = frame.reset_index(drop=True)
     order, intervals = [str(column) for column in frame], {}
     for low in [column for column in order if column.startswith("low")]:
         value = order[order.index("low") - 1]
