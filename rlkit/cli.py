@@ -254,11 +254,11 @@ def check(
     for name, same in groupby(found.findings, lambda finding: finding.check):
         severity, meaning = CHECKS[name]
         findings = list(same)
-        typer.echo(f"{name} ({severity}, {len(findings):,} rows): {meaning}")
+        typer.echo(f"{name} ({severity}, {_counted(len(findings), 'row')}): {meaning}")
         for finding in findings[:3]:
             typer.echo(f"    {Path(finding.file).name}, row {finding.row}: {finding.detail}")
     ungraded = f", of which {found.ungraded:,} have no answer to grade" if found.ungraded else ""
-    typer.echo(f"{found.rows:,} rows{ungraded}: {len(found.findings):,} findings")
+    typer.echo(f"{_counted(found.rows, 'row')}{ungraded}: {_counted(len(found.findings), 'finding')}")
     raise typer.Exit(found.exit_status)
 
 
@@ -415,6 +415,10 @@ def plan(params: Params, overrides: Overrides = None) -> None:
     from rlkit.laws.planning import plan as make
 
     typer.echo(make(params, parse_overrides(overrides)).summary())
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _print(renderable: Any) -> None:
