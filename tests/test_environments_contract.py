@@ -494,6 +494,8 @@ async def waits():
         ("step", lambda: ActionResult("", np.array([1.0]), True), "a reward is a finite number"),  # type: ignore[arg-type]
         ("step", lambda: ActionResult("", 1.0, True, {"success": "yes"}), r"info\['success'\] = 'yes'"),
         ("step", lambda: ActionResult("", 1.0, True, {"success": np.zeros(2)}), "it is True or False"),
+        ("step", lambda: ActionResult("half \ud800", 1.0, True), "a string of whole characters"),
+        ("reset", lambda: "\udfff", "no string of whole characters"),
         ("reset", waits, "the first observation is <coroutine"),
         ("reset", lambda: ("start", {}), "the first observation is .'start', {}., no string"),
         ("get_valid_actions", lambda: None, "returned None: return a list of names"),

@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import numbers
+import re
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ environments = Registry(
 
 Problem = Mapping[str, Any]  # any JSON mapping
 Split = Literal["train", "test"]
+HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no tokenizer encodes it
 LISTED = 20  # valid actions that the answer to an invalid one names
 TEST_ONE_IN = 5  # a problem belongs to the test split when its content hash is divisible by this
 
@@ -60,8 +62,10 @@ class ActionResult:
     info: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.observation, str):
-            raise TypeError(f"the observation {self.observation!r}: an observation is a string")
+        if not isinstance(self.observation, str) or HALF.search(self.observation):
+            raise TypeError(
+                f"the observation {self.observation!r}: an observation is a string of whole characters"
+            )
         if not isinstance(self.reward, numbers.Real) or not math.isfinite(self.reward):
             raise TypeError(f"the reward {self.reward!r}: a reward is a finite number")
         if not isinstance(self.done, bool | np.bool_):
@@ -250,8 +254,8 @@ class BaseEnvironment(Component, metaclass=AttributesMeta):
         try:
             if inspect.iscoroutine(observation := self.begin(problem)):
                 observation.close()
-            if not isinstance(observation, str):
-                raise TypeError(f"the first observation is {observation!r}, no string")
+            if not isinstance(observation, str) or HALF.search(observation):
+                raise TypeError(f"the first observation is {observation!r}, no string of whole characters")
         except UserError:
             raise
         except (Exception, SystemExit) as error:
