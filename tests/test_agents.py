@@ -128,8 +128,6 @@ def test_a_pretrained_model_gets_the_small_adapter(tmp_path):
     adapted = AgenticTrainer(str(folder), ENV, AgenticConfig(epochs=1))
     names = [n for n, p in adapted.policy.model.named_parameters() if p.requires_grad]
     assert names and all("lora_" in n and ("q_proj" in n or "v_proj" in n) for n in names)
-    # On Qwen2.5-0.5B: 24 layers, q_proj 896 to 896 and v_proj 896 to 128, rank 8, of 494,032,768 weights.
-    assert pytest.approx(0.0011, abs=5e-5) == 24 * 8 * ((896 + 896) + (896 + 128)) / 494_032_768
 
 
 def test_a_name_alone_means_an_adapter_over_bfloat16_on_a_gpu(tmp_path, monkeypatch):

@@ -56,12 +56,6 @@ def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
     assert name == "vllm" and "48% of the GPU's memory" in why
 
 
-@pytest.mark.parametrize(("gib", "name"), [(1, "torch"), (0.01, "vllm")])
-def test_a_torch_sampler_that_would_hold_too_much_of_the_gpu_makes_way(gib, name):
-    c = config()
-    assert chosen(c, shape_of(c.model.path), gib * 2**30)[0] == name
-
-
 def test_vllm_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "vllm", None)
     with pytest.raises(UserError, match=r"rollout.name is 'vllm', but vLLM cannot be imported .*pip install"):

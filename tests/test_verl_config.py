@@ -136,6 +136,8 @@ def test_values_that_verl_spells_otherwise():
     assert verl.algorithm.rollout_correction.rollout_is_threshold == 2.0
     assert rollout.val_kwargs.do_sample is False and rollout.max_num_seqs == 64 * 8  # no more come at a time
     assert rollout.gpu_memory_utilization == 0.5  # verl's own default
+    # Without flash-attn verl computes log-probs token by token in Python, but for its fused function.
+    assert verl.actor_rollout_ref.model.use_fused_kernels
     assert (verl.trainer.nnodes, verl.trainer.n_gpus_per_node) == (2, 4)
     assert verl.ray_kwargs.ray_init.num_cpus is None  # more than one machine: the cluster knows
     assert actor.use_torch_compile is actor.fsdp_config.use_torch_compile is False

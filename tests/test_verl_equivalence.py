@@ -13,7 +13,6 @@ from rlkit.config import RunConfig
 from rlkit.training import algorithms
 from rlkit.types import Batch
 from rlkit.verl import composing
-from rlkit.verl.config import settings
 from rlkit.verl.processes import Files
 
 LENGTHS = [3, 5, 2, 4, 6, 1, 4, 3]
@@ -201,20 +200,3 @@ def test_verl_s_critic_starts_at_zero_without_flash_attn(tmp_path, monkeypatch):
     values = critic(torch.tensor([[1, 2, 3]])).logits
     assert values.shape == (1, 3, 1) and values.abs().max() == 0
     torch.testing.assert_close(critic.model.embed_tokens.weight, built.model.embed_tokens.weight)
-
-
-def test_log_probs_without_logits_are_those_of_the_loop_that_they_replace():
-    """verl computes log-probs token by token in Python where there is no flash-attn; its fused function in chunks."""
-    from verl.utils.experimental.torch_functional import FusedLinearForPPO
-    from verl.utils.torch_functional import logprobs_from_logits_v2
-
-    assert settings(config(), FILES)["actor_rollout_ref.model.use_fused_kernels"]
-    states, weight = torch.randn(3, 400, 16, requires_grad=True), torch.randn(50, 16, requires_grad=True)
-    targets, upstream = torch.randint(0, 50, (3, 400)), torch.randn(3, 400)
-    fused, entropy = FusedLinearForPPO()(states, weight, targets, temperature=0.7)
-    logits: Any = states @ weight.t() / 0.7  # verl names its arguments' type more narrowly than torch
-    loop = logprobs_from_logits_v2(logits.flatten(0, 1), targets.flatten()).view(3, 400)
-    torch.testing.assert_close(fused, loop)
-    torch.testing.assert_close(entropy, torch.distributions.Categorical(logits=logits).entropy())
-    a, b = (torch.autograd.grad((x * upstream).sum(), (states, weight)) for x in (fused, loop))
-    torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
