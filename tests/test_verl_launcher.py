@@ -60,9 +60,15 @@ def test_a_child_that_makes_no_progress_is_ended_with_all_it_started(tmp_path):
     assert left(str(tmp_path)) == []
 
 
-def test_progress_keeps_a_child_alive(tmp_path):
+def test_progress_keeps_a_child_alive(tmp_path, clock):
     looks = itertools.count()
-    assert start("import time; time.sleep(1)", tmp_path, stall_timeout=0.5, look=lambda: next(looks))[0]
+
+    def look() -> int:
+        """Another value every second time, each 0.4 s after the last."""
+        clock[0] += 0.4
+        return next(looks) // 2
+
+    assert start("import time; time.sleep(1)", tmp_path, stall_timeout=1.0, look=look)[0]
 
 
 def test_a_failure_of_vllm_after_which_verl_waits_is_not_waited_for(tmp_path, monkeypatch):
