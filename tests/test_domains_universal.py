@@ -96,7 +96,7 @@ def test_no_answer_is_right_for_two_truths(name, every):
     rng = random.Random(5)
     joined = ["".join(rng.choices(ATOMS, k=rng.randint(2, 4))) for _ in range(110)]
     of_sets = name in ("math__x", "stem_web")  # whose readers take long, and a list for a set
-    for answer in [*ATOMS, *ODD, *joined][:: every if of_sets else min(every, 4)]:
+    for answer in [*ATOMS, *ODD, *joined][:: every if of_sets else 1]:
         assert len(right(name, answer)) <= 1, answer
     if of_sets:
         return
