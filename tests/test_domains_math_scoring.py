@@ -237,6 +237,35 @@ ANSWERS = [
     ("2", [r"2\text{ m} = 2", r"2\text{ m} = 2\text{ meters}"], []),
     (r"\{1\} \cup [2,3)", [r"[2,3) \cup \{1\}", r"[2, 3) \cup \{\frac{2}{2}\}"], ["[2,3)", r"[2,3] \cup \{1\}"]),
     (r"5\text{ MW/m}^2", ["5 MW/m^2"], ["5 mW/m^2", r"5\text{ mW/m}^2"]),
+    (r"[0,\infty)\setminus\{2\}", [r"x \ge 0, x \ne 2", r"[0,2)\cup(2,\infty)", r"[0,\infty) - \{2\}",
+        r"x\in[0,\infty) \text{ and } x\neq2", r"\{x \mid x\ge0, x\ne2\}", r"x\ge0 \text{ except } x=2"],
+        [r"[0,\infty)", r"(0,\infty)\setminus\{2\}", r"[0,\infty)\setminus\{1,2\}", r"x>0, x\ne2"]),
+    (r"(-1,1)\cup(1,3)", ["0<|x-1|<2", r"-1<x<3, x\ne1", r"(-1,3)\setminus\{1\}"],
+        [r"0\le|x-1|<2", r"0<|x-1|\le2", "(-1,3)", r"(-1,1)\cap(1,3)"]),
+    (r"[-3,-1]\cup[1,3]", [r"1\le|x|\le3", r"[-3,3]\setminus(-1,1)"], ["1<|x|<3", "[-3,-1]"]),
+    (r"(-\infty,-2]\cup[3,\infty)", [r"(-\infty,-2] \text{ and } [3,\infty)", r"x\le-2, x\ge3",
+        r"\mathbb{R}\setminus(-2,3)", r"(-\infty,-2]\bigcup[3,+\infty)"], [r"x\le-2 \text{ and } x\ge3", "[-2,3]"]),
+    ("[1,3)", ["x >= 1 and x < 3", r"x\ge1, x<3", r"[1,2)\cup[2,3)", r"[1,\infty)\cap(-\infty,3)"],
+        ["x >= 1 or x < 3", r"[1,2)\cup(2,3)", "[1,2),[2,3)", r"x\ge1, y<3"]), ("(0,1),(2,3)", [], ["(0,3),(1,4)"]),
+    (r"\{1\}\cup(2,3)", [r"x=1 \text{ or } 2<x<3"], [r"\{1,2\}\cup(2,3)"]), (r"\{1\}\cup\{2\}", [], ["(1,2)"]),
+    (r"\bigcup_{k\in\mathbb{Z}}(k\pi,k\pi+\frac{\pi}{2})", [r"\bigcup_{n \in \mathbb{Z}} (n\pi, \frac{\pi}{2}+n\pi)",
+        r"(k\pi,\frac{\pi}{2}+k\pi), k\in\mathbb{Z}"], [r"\bigcup_{k\in\mathbb{Z}}(k\pi,k\pi+\frac{\pi}{3})"]),
+    (r"x=2k\pi, k\in\mathbb{Z}", [r"\{x \mid x = 2n\pi, n \in \mathbb{Z}\}"],
+        [r"\{x \mid x = n\pi, n \in \mathbb{Z}\}"]),
+    (r"\sum_{k=1}^{\infty} a_k", [r"\sum_{k=1}^\infty a_k"], [r"\sum_{k=0}^\infty a_k"]),
+    ("6", [r"\text{There are 6 ways}", r"\text{There are } 6 \text{ ways}", r"\text{The number of ways is 6.}",
+        "6.0 or 6", r"6\checkmark", r"{\Huge 6}", r"\frac{12}{2} \text{ (or 6)}"],
+        [r"\text{There are not 6 ways}", r"\text{There are 6 or 7 ways}", r"\text{There are 16 ways}",
+        r"\text{There are at least 6 ways}", r"\text{There are } 5 \text{ ways}", "x=5 or 6", "6 or 5", "1 km or 6 m"]),
+    ("12.5", ["12.5 percent", "12.5 per cent"], ["125 percent", "12.5 percent of 8"]), ("0.35", ["35 percent"], []),
+    (r"\frac12", ["1/2 or 0.5", r"\frac{1}{2} \text{ or } 50\%"], ["1/2 or 0.6", "1/2 or 2"]),
+    ("f(n)=2n", ["f(x) = 2x", "2n"], ["f(x)=3x", "g(x)=2x", "f(x)=2n", "f(n)=2x"]), ("f(x)=cx", [], ["f(c)=cx"]),
+    ("a_n=3n-2", ["a_k=3k-2", "a_{m} = 3m-2"], ["a_n=3k-2", "b_k=3k-2"]), ("a_1=5", [], ["a_2=5"]),
+    ("1,3,5,\\ldots,99", [r"\{1,3,5,\ldots,99\}"], [r"\{1,3,5,\ldots,97\}"]),
+    (r"\text{infinitely many}", [r"\text{There are infinitely many solutions}"], [r"\text{There are many solutions}"]),
+    (r"\begin{pmatrix}1&2\end{pmatrix}", [r"\begin{smallmatrix}1&2\end{smallmatrix}"], []),
+    # An examiner takes a difference as the answer to how many more or less; "3 more" could be "3 or more".
+    ("3", [r"3\text{ hours less}", r"3\text{ apples more}"], [r"3\text{ or less}", r"3\text{ hours less than }8"]),
     (r"10\text{ m/s}", [r"10 \frac{\text{m}}{\text{s}}", r"36 \frac{\text{km}}{\text{h}}"],
         [r"10\frac{\text{m}}{\text{s}^2}", r"10 \frac{\text{s}}{\text{m}}", r"10\text{ m}"]),
 ]  # fmt: skip
@@ -282,6 +311,8 @@ def test_which_answers_mean_the_truth(truth, right, wrong):
     ("**Final Answer**\nThe total is 42.", "42"), ("**Final Answer**\n\nThe answer is **42**.", "42"),
     ("Final Answer: **$42$**", "$42$"), ("**Answer: \\$18 per day.**", "\\$18 per day."),
     ("Answer: The total cost is $1,250.50.", "$1,250.50"), ("The answer is $18 per day.", "$18 per day"),
+    ("Answer: 12. \\boxed", "12."), ("**Answer:** $12$ \\boxed{}", "$12$"), (r"Answer: \boxed 7", "7"),
+    ("Therefore, the correct option is **B**.\nDone.", "B"), ("Answer: She makes $18 every day.", "$18 every day"),
     ("The answer is 12.\n\n\\boxed{}", "12"), ("**Answer:** 12\n\\boxed{ }", "12"), (r"\boxed{12}, so \boxed{}", "12"),
     ("Answer: She pays $18 per day.", "$18 per day"), ("**Answer:** Ann needs 3 or 4 hours.", "3 or 4 hours"),
     ("Answer: Nobody pays $3.", "Nobody pays $3."), ("Answer: She pays more than 3.", "She pays more than 3."),
@@ -311,7 +342,9 @@ def test_text_outside_the_reasoning():
     assert after_thinking("a</think>b</think>c<think>d") == "c"
 
 
-@pytest.mark.parametrize("filler", ["\n", " ", "*", "```\n", "answer ", "<think></think>", "x "])
+@pytest.mark.parametrize(
+    "filler", ["\n", " ", "*", "```\n", "answer ", "Answer:\n", "Answer: \\boxed\n", "<think></think>", "x "]
+)
 def test_an_answer_is_found_behind_a_megabyte_of_anything(filler):
     """The search is linear: with a quadratic one this test runs into the suite's time limit."""
     assert given(filler * ((1 << 20) // len(filler)) + "\nAnswer: 7") == "7"

@@ -34,12 +34,15 @@ _ANSWER_LINE = re.compile(
 _LEAD = re.compile(  # what may stand before "answer:"
     r"(?im)(?:^|[.!?}$])[\s>*#_~`-]*(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}(?:(?:final|correct)\s+)?\Z"
 )
-_SAYS = re.compile(r"(?i)\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)")
+_SAYS = re.compile(
+    r"(?i)\b(?:answer|correct (?:option|choice))(?:\s+(?:to|for|of) [^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)"
+)
 _CLAUSE = re.compile(  # The largest n is 34. Ann pays $18 per day.
     r"(?is)(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(?P<value>.+)|(?:it|we|s?he|they"
     r"|(?-i:(?!No(?:ne|body))[A-Z]\w+)) (?:takes?|makes?|pays?|earns?|costs?|needs?|has|have) (?P<amount>\\?\$?\d.*)"
 )
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
+_NO_BOX = re.compile(r"\s*\$?\\(?:boxed|fbox)\s*(?:\{[\s.]*\})?[\s$.*]*$")  # 12. \boxed
 _SENTENCE_END = re.compile(rf"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{{2}})|;\s)(?!(?:or|and|also|{_HEDGE})\b)")
 # a command of LaTeX for a font
 FONT = r"\\(?:(?:text|math)(?:bf|it|rm|sf|tt|normal)?|mbox|bm|boldsymbol|operatorname|underline|emph|rm|bf)(?![A-Za-z])"
@@ -137,10 +140,10 @@ def final_answer(response: str) -> str | None:
     position, answer = last_box(text) or (0, None)
     if answer is not None and not answer.strip(" .\n"):  # \boxed{} behind the answer
         position, answer = 0, None
-    for match in _ANSWER_LINE.finditer(text, position):
+    for match in reversed(list(_ANSWER_LINE.finditer(text, position))):
         if match["answer"] is not None and not _LEAD.search(text, max(0, match.start() - 80), match.start()):
             continue
-        value = match["gsm8k"] or match["answer"] or ""
+        value = _NO_BOX.sub("", match["gsm8k"] or match["answer"] or "")
         if not value.strip(" *_\t"):  # the next line, in a displayed formula or not
             below = text[match.end() : match.end() + 2 * _LINE]
             value = re.sub(r"^\s*(?:\$\$|\\\[)?\s*", "", below).partition("\n")[0]
@@ -148,6 +151,7 @@ def final_answer(response: str) -> str | None:
             value = value.strip().strip("*_`").strip()
             clause = _CLAUSE.fullmatch(value) if len(value) <= 5 * _LINE else None
             answer = _first_sentence(clause["value"] or clause["amount"]) if clause else value
+            break
     if answer is None and (sentences := list(_SAYS.finditer(text))):
         return _first_sentence(text[sentences[-1].end() :].partition("\n")[0])
     return tagged(response) if answer is None else answer

@@ -2,14 +2,17 @@
 parts, a relation, a set of real numbers) and compared part by part; an order matters where the notation says so."""
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations, pairwise, product
 from typing import Any
+
+import mpmath
 
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import forms
 from rlkit.domains.math.forms import Group, Relation, is_name, normalize, read_forms, squeeze
-from rlkit.domains.math.parse import FONT, STEPS, split, steps_left
+from rlkit.domains.math.parse import FONT, STEPS, Unreadable, split, steps_left
 from rlkit.domains.math.units import Amount, same_amount, split_unit
 from rlkit.domains.math.values import number, ratio_sign, same_expression
 
@@ -50,7 +53,11 @@ def _same(a: str, b: str) -> bool:
         return True
     if (left := real_set(a)) and (right := real_set(b)):
         same_variable = left[0] in ("", right[0] or left[0])
-        return same_variable and _matching(left[1], right[1], _same_group)
+        ends = [[text for _, _, text in found] for _, found in (left, right)]
+        return same_variable and [c[1] for c in left[1]] == [c[1] for c in right[1]] and _pairwise(*ends)
+    either = split(a, {"\\or"})[0]
+    if 1 < len(either) < 20 and all(_same(x, y) for x, y in combinations([*either, b], 2)):
+        return True  # \frac{1}{2} or 0.5
     return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
 
 
@@ -64,15 +71,15 @@ def _same_form(x: forms.Form, y: forms.Form, a: str, b: str) -> bool:
     return isinstance(y, Relation) and _gives(y, a, truth=True)
 
 
-def _matching(a: list[Any], b: list[Any], same: Callable[[Any, Any], bool] = _same) -> bool:
+def _matching(a: list[str], b: list[str]) -> bool:
     """Whether each part of one list is a part of the other, each used once."""
     if len(a) != len(b) or len(a) > _MOST_ITEMS:
         return False
-    if all(isinstance(part, str) and number(part) is not None for part in a + b):
+    if all(number(part) is not None for part in a + b):
         a, b = sorted(a, key=number), sorted(b, key=number)  # 200 need 200 comparisons
     left = list(b)
     for part in a:
-        found = next((i for i, other in enumerate(left) if same(part, other)), None)
+        found = next((i for i, other in enumerate(left) if _same(part, other)), None)
         if found is None:
             return False
         del left[found]
@@ -89,7 +96,8 @@ def _same_group(a: Group, b: Group) -> bool:
     if "\\ldots" not in parts and (kinds in ({""}, {"cup"}) or "{}" in kinds <= {"{}", "", "named"}):
         return _matching(a.parts, b.parts)
     mixed = kinds == {"", "()"} and any("=" in part for part in parts)  # x=1, 2 is no point
-    ordered = len(kinds) == 1 or ("\\ldots" not in parts and kinds <= {"", "()", "named"} and not mixed)
+    point = kinds <= {"", "()", "named"} and not mixed
+    ordered = len(kinds) == 1 or (kinds == {"", "{}"} if "\\ldots" in parts else point)
     return ordered and _pairwise(a.parts, b.parts)
 
 
@@ -116,98 +124,142 @@ def _same_relation(a: Relation, b: Relation) -> bool:
         return True
     if len(a.operators) != 1 or len(b.operators) != 1:
         return False
+    left, right = (_OF_LETTER.fullmatch(relation.operands[0]) for relation in (a, b))
+    if left and right and left[1] == right[1] and left[2] != right[2] and a.operators == ["="]:
+        renamed = _renamed(a.operands[1], left[2], right[2])  # f(x) = 2x, f(n) = 2n
+        return right[2] not in _LETTER.findall(a.operands[1]) and _same(renamed, b.operands[1])
     sign = ratio_sign(*(f"({r.operands[0]})-({r.operands[1]})" for r in (a, b)))
     operator = a.operators[0] if sign > 0 else _TURNED.get(a.operators[0], a.operators[0])
     return sign != 0 and operator == b.operators[0]
 
 
-_TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
+_OF_LETTER = re.compile(r"([A-Za-z] ?[(_]) ?\{? ?([A-Za-z]) ?[)}]?")
+_TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne", "\\in": ""}
 _VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_[A-Za-z0-9])?")
 _DISTANCE = re.compile(r"\| ?(?P<factor>\d{0,3}) ?(?P<name>\\?[A-Za-z]+) ?(?P<shift>[+-][^|]+)?\|")
 _BUILDER = re.compile(r"\\\{ ?(?P<name>\\?[A-Za-z]+) ?(?:\\in ?\\mathbb\{R\} ?)?[|:,] ?(?P<condition>.+)\\\}")
 _REALS = re.compile(
-    r"(?i)(?:\\?[a-z]\s*(?:\\in|=|is|can be)\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
+    r"(?i)(?:\\?[a-z]\s*(?:=|is|can be)\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
     r"(?:reals|real (?:numbers?|values?|line)|\\mathbb ?\{r\})(?: of \\?[a-z])?"
-    r"(?:[\s,]*(?:\\setminus|-(?=\s*\\\{)|except(?: for)?|other than)\s*(?P<but>[^<>]+))?"
 )
-RealSet = tuple[str, list[Group]]  # the conditions' variable, "" without one; intervals, groups of two ends
+_EXCEPT = re.compile(r",?\s*(?:-(?=\s*\\\{)|\bexcept(?: for)?\b|\bother than\b)\s*")
+Cut = tuple[Any, bool, str]  # a number, whether the cut is behind it, and the number's text
+RealSet = tuple[str, list[Cut]]  # the conditions' variable, "" without one; where parts begin and end in turn
 
 
 def real_set(text: str) -> RealSet | None:
-    """The set that a normalised answer is; None for anything else."""
-    text = text.strip(" .")
+    """The set of real numbers that a normalised answer is; None for anything else, and for single numbers."""
+    try:
+        name, cuts = _set(re.sub(r"\s+", " ", forms.IN_FONT.sub(r" \1 ", text)).strip(" ."))
+    except Unreadable:
+        return None
+    points = all(low[0] == high[0] for low, high in zip(cuts[::2], cuts[1::2], strict=True))
+    return None if points else (name, cuts)
+
+
+def _set(text: str) -> RealSet:
+    """The set that a text is, also of single numbers. Unreadable: it is none."""
     if match := _BUILDER.fullmatch(text):
-        found = real_set(match["condition"])
-        return ("", found[1]) if found and found[0] == match["name"] else None
-    parts, signs = split(text, {"\\or", "\\cup"})
-    if signs:
-        sets = [found for part in parts[:_MOST_INTERVALS] if (found := real_set(part))]
-        names, intervals = {name for name, _ in sets}, [interval for _, found in sets for interval in found]
-        return (names.pop(), intervals) if len(sets) == len(parts) and len(names) == 1 else None
-    plain = re.sub(r"\s+", " ", forms.IN_FONT.sub(r" \1 ", text)).strip()
-    if match := _REALS.fullmatch(plain):
-        return _without(re.sub(r"\\[{}]|\\?[A-Za-z]\s*(?:=|\\ne)", " ", match["but"] or ""))
-    first, *others = split(text, {",", "\\and"})[0]
-    left_out = [split(other, {"\\ne"})[0] for other in others]
-    if others and all(len(parts) == 2 for parts in left_out):  # x > 0, x \ne 1
-        found, but = real_set(first), _without(",".join(parts[1] for parts in left_out))
-        if found and but and {found[0] or left_out[0][0]} == {parts[0] for parts in left_out}:
-            return found[0], _common(found[1], but[1])
+        return "", _joined([(match["name"], _ALL), _set(match["condition"])], least=2)[1]
+    if _REALS.fullmatch(text):
+        return "", _ALL
+    parts, ors = split(_EXCEPT.sub(r" \\setminus ", text), {"\\or", "\\cup", "\\setminus"})
+    conditions, ands = split(text, {",", "\\and", "\\cap"})
+    if len(ors) + len(ands) > _MOST_INTERVALS:
+        raise Unreadable(text)
+    if ors:  # from left to right
+        found = _set(parts[0])
+        for sign, part in zip(ors, parts[1:], strict=True):
+            if sign == "\\setminus":
+                found = found[0], _members([found[1]], but=_points(part))
+            else:
+                found = _joined([found, _set(part)])
+        return found
     operands, operators = split(text, forms.RELATIONS)
-    if operators in (["\\in"], ["\\ne"]) and _VARIABLE.fullmatch(operands[0]):
-        found = real_set(operands[1]) if operators == ["\\in"] else _without(operands[1])
-        return (operands[0], found[1]) if found else None
-    if len(operators) == 1 and (match := _DISTANCE.fullmatch(operands[0])):  # |x - 1| < 2
-        turned, shift, factor = _TURNED.get(operators[0]), match["shift"] or 0, match["factor"] or 1
-        low, high = (f"(-({shift}){sign}({operands[1]}))/{factor}" for sign in "-+")
-        if operators[0] in ("<", "\\le"):
-            return _bounds([low, match["name"], high], operators * 2)
-        if turned:
-            return real_set(f"{match['name']}{turned}{low}\\or {match['name']}{operators[0]}{high}")
-    return _bounds(operands, operators) if operators else _interval(text)
+    if len(operators) == 1:  # x \ne 1, 2
+        return _condition(operands[0], operators[0], operands[1])
+    if ands:
+        sets = [_set(part) for part in conditions]
+        if any(name for name, _ in sets) or set(ands) == {"\\cap"}:
+            either = set(ands) == {","} and not _members([cuts for _, cuts in sets], least=len(sets))
+            return _joined(sets, least=1 if either else len(sets))  # x<0, x>1
+        found = _joined(sets)
+        if len(found[1]) == 2 * len(sets) and all(re.search(r"[\[\]]|\\infty", part) for part in conditions):
+            return found  # but (0, 1), (2, 3) can be points
+    if operators:
+        links = zip(pairwise(operands), operators, strict=True)
+        return _joined([_condition(left, sign, right) for (left, right), sign in links], least=len(operators))
+    if re.fullmatch(r"\\\{.+\\\}", text):
+        return "", _points(text)
+    ends = split(text[1:-1], {",", ";"})[0] if re.fullmatch(r"[\[(\]].+[\])\[]", text) else []
+    if len(ends) != 2:
+        raise Unreadable(text)
+    return "", _interval(*ends, text[0] + text[-1])
 
 
-def _common(a: list[Group], b: list[Group]) -> list[Group]:
-    """The intervals of the numbers that are in an interval of a and in one of b."""
-    found = []
-    for pair in product(a, b):
-        low = max(pair, key=lambda x: (number(x.parts[0]), x.brackets[0] == "("))
-        high = min(pair, key=lambda x: (number(x.parts[1]), x.brackets[1] == "]"))
-        one = _interval(f"{low.brackets[0]}{low.parts[0]},{high.parts[1]}{high.brackets[1]}")
-        found += one[1] if one else []
+def _condition(left: str, sign: str, right: str) -> RealSet:
+    """The set of `x < 3`, `1 \\le x`, `|x - 1| \\ge 2`, `x \\in [0, 1]`."""
+    if number(left) is not None:
+        left, sign, right = right, _TURNED.get(sign, ""), left
+    distance = _DISTANCE.fullmatch(left)
+    known = _TURNED if _VARIABLE.fullmatch(left) else ("<", "\\le", ">", "\\ge") if distance else ()
+    if sign not in known:
+        raise Unreadable(left)
+    if sign == "\\in":
+        return left, _set(right)[1]
+    if sign in ("=", "\\ne"):
+        return left, _members([_ALL], but=_points(right)) if sign == "\\ne" else _points(right)
+    low, high, below = "-\\infty", right, sign in ("<", "\\le")
+    if distance:
+        shift, factor = distance["shift"] or 0, distance["factor"] or 1
+        low, high = (f"(-({shift}){side}({right}))/{factor}" for side in "-+")
+    closed = sign in ("\\le", ">")  # the numbers up to `right`, or their complement
+    near = _interval(low, high, ("[" if distance and closed else "(") + ("]" if closed else ")"))
+    return distance["name"] if distance else left, near if below else _members([_ALL], but=near)
+
+
+def _joined(sets: list[RealSet], least: int = 1) -> RealSet:
+    """The numbers that are in `least` of some sets. Unreadable: there are none, or the conditions' variables differ."""
+    names, cuts = {name for name, _ in sets}, _members([cuts for _, cuts in sets], least=least)
+    if len(names) > 1 or not cuts:
+        raise Unreadable("no set")
+    return names.pop(), cuts
+
+
+def _members(sets: list[list[Cut]], but: Sequence[Cut] = (), least: int = 1) -> list[Cut]:
+    """The numbers that are in `least` of some sets, and not in another."""
+    steps, texts = Counter[tuple[Any, bool]](), {}
+    for size, cuts in [*((1, cuts) for cuts in sets), (-len(sets), but)]:
+        for index, (value, behind, text) in enumerate(cuts):
+            steps[value, behind] += -size if index % 2 else size
+            texts[value, behind] = text
+    found, inside = [], 0
+    for place in sorted(steps):
+        before, inside = inside, inside + steps[place]
+        if (before >= least) != (inside >= least):
+            found.append((*place, texts[place]))
     return found
 
 
-def _without(points: str) -> RealSet | None:
-    """All numbers but some."""
-    left_out = [part for part in split(points, {",", ";", "\\and"})[0] if part]
-    if len(left_out) > _MOST_INTERVALS or any(number(point) is None for point in left_out):
-        return None
-    ends = ["-\\infty", *sorted(left_out, key=number), "\\infty"]
-    return "", [Group("()", list(bounds)) for bounds in pairwise(ends)]
+def _points(text: str) -> list[Cut]:
+    """The numbers of `\\{1, 2\\}`, `x=1, 2` or `1 and 2`, or those of a set."""
+    listed = re.sub(r"\\[{}]|\\?[A-Za-z]\s*(?:=|\\ne)", " ", text)
+    points = [part for part in split(listed, {",", ";", "\\and"})[0] if part]
+    if len(points) == 1 and "," in points[0]:
+        return _set(points[0])[1]
+    return _members([_interval(point, point, "[]") for point in points])
 
 
-def _bounds(operands: list[str], operators: list[str]) -> RealSet | None:
-    """The set of `x < 3`, `1 \\le x < 3`."""
-    if all(operator in (">", "\\ge") for operator in operators):
-        operands, operators = operands[::-1], [_TURNED[operator] for operator in operators[::-1]]
-    if len(operators) == 1:
-        below = number(operands[0]) is None
-        operands = ["-\\infty", *operands] if below else [*operands, "\\infty"]
-        operators = ["<", *operators] if below else [*operators, "<"]
-    if len(operators) > 2 or set(operators) - {"<", "\\le"} or not _VARIABLE.fullmatch(operands[1]):
-        return None
-    brackets = ("(" if operators[0] == "<" else "[") + (")" if operators[1] == "<" else "]")
-    return _interval(f"{brackets[0]}{operands[0]},{operands[2]}{brackets[1]}", operands[1])
+def _interval(low: str, high: str, brackets: str) -> list[Cut]:
+    """Both ends of `(1, 2]`, also of `]1, 2]`. Unreadable: it has none, or is a point such as (3, 2)."""
+    first, last, ends = number(low), number(high), (brackets[0] != "[", brackets[1] == "]")
+    if first is None or last is None or (first, ends[0]) >= (last, ends[1]):
+        raise Unreadable("no interval")
+    with mpmath.workdps(40):  # digits on which two ways to compute a number agree
+        return [(+first, ends[0], low), (+last, ends[1], high)]
 
 
-def _interval(text: str, name: str = "") -> RealSet | None:
-    """The set of `(1, 2]` and `]1, 2]`; (3, 2) is a point."""
-    ends = split(text[1:-1], {",", ";"})[0]
-    values = [number(end) for end in ends if re.fullmatch(r"[\[(\]].+[\])\[]", text)]
-    if len(values) != 2 or None in values or values[0] >= values[1]:
-        return None
-    return name, [Group(text[0].replace("]", "(") + text[-1].replace("[", ")"), ends)]
+_ALL = _interval("-\\infty", "\\infty", "()")
 
 
 _OPTION = re.compile(  # (C) 15, C. 15, but not (C)-1
@@ -260,8 +312,13 @@ def _same_qualified(a: str, b: str) -> bool:
         one = len(mine) == len(other) == 1 and ours - mine == theirs - other
         if allowed and one and not mine & set(_LETTER.findall(y)):
             new, old = mine.pop(), other.pop()
-            return _same(x, _LETTER.sub(lambda m, old=old, new=new: new if m[1] == old else m[0], y))
+            return _same(x, _renamed(y, old, new))
     return False
+
+
+def _renamed(formula: str, old: str, new: str) -> str:
+    """A formula with another letter for one of its own."""
+    return _LETTER.sub(lambda match: new if match[1] == old else match[0], formula)
 
 
 def _agree(a: str, b: str) -> bool:

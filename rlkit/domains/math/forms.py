@@ -29,16 +29,17 @@ _COMMANDS = {
         r"\binom": "dbinom tbinom", r"\mod ": "pmod bmod pod", r"\le ": "leq leqslant", r"\ge ": "geq geqslant",
         r"\ne ": "neq", "<": "lt", ">": "gt", r"\{": "lbrace", r"\}": "rbrace", "[": "lbrack", "]": "rbrack",
         "(": "lparen", ")": "rparen", "|": "lvert rvert vert mid", "*": "ast cdot times",
-        r"\emptyset ": "varnothing", r"\phi ": "varphi", r"\setminus ": "smallsetminus backslash",
+        r"\emptyset ": "varnothing", r"\cup ": "bigcup", r"\phi ": "varphi", r"\setminus ": "smallsetminus backslash",
         r"\and ": "land wedge", r"\or ": "lor vee", r"\$": "textdollar",
         " ": "left right middle big bigl bigr Big Bigl Bigr bigg Bigg displaystyle textstyle large Large LARGE huge "
-        "underline quad qquad",
+        "Huge limits checkmark underline quad qquad",
     }.items()
     for name in names.split()
 }  # fmt: skip
+_DENIED = r"[^{}]{0,60}(?:\bnot?\b|n't|than|least|most|except)"
 _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
-    r"(?:\\(?:text|mathrm)\s*\{(?![^{}]{0,60}(?:\bnot?\b|n't|than|least|most|except))"
-    r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
+    rf"(?:\\(?:text|mathrm)\s*\{{(?!{_DENIED})"
+    r"[A-Za-z][A-Za-z ]{1,60}?(?: is| are|:| is:|=| =)\s*\}"
     r"|[=:](?!=)|\\(?:approx|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
 )
 _SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
@@ -53,6 +54,9 @@ _REWRITES: list[tuple[re.Pattern[str], Any]] = [
         (r"\\(?:left|right|middle)\s*\.(?!\d)", ""),
         (r"\\([A-Za-z]+)\*?", lambda m: _COMMANDS.get(m[1], m[0])),
         (rf"^\s*{_LABEL}\s*(?=\S)", ""),
+        (rf"^\s*(\\text\s*\{{)?\s*(?!{_DENIED})[A-Za-z][A-Za-z ]{{1,60}}? (?:is|are) (?=-?[\d$])", r"\1"),
+        (r"\\cup\s*_\s*\{((?:[^{}]|\{[^{}]*\})*\\in(?:[^{}]|\{[^{}]*\})*)\}\s*(.+)", r"\2, \1"),
+        (r"^\s*\\\{\s*([a-z])\s*[|:]\s*(\1\s*=[^=]*)\\\}\s*$", r"\2"),  # \{x | x = 2k, k \in Z\}
         (r"^\s*(?:\\text\s*\{\s*(?:[Nn]egative|[Mm]inus)\s*\}|(?:[Nn]egative|[Mm]inus)(?=\s))\s*(?=[\d.\\])", "-"),
         (rf"{FONT}\{{({'|'.join(OF_ONE.split())}|max|min|gcd|lcm)\}}", r"\\\1 "),
         (r"(?<=\S)\s*\(\s*\\approx\s*([\d.]+(?:\\?%)?)\s*\)\s*$", r" \\approx \1"),
@@ -78,6 +82,7 @@ _REWRITES: list[tuple[re.Pattern[str], Any]] = [
         (rf"{FONT}\{{\s*\}}", " "),
         (_CONJUNCTION.format("(?:and|AND)"), r" \\and "),
         (_CONJUNCTION.format("(?:or|OR)"), r" \\or "),
+        (r"(?<=\S)\s*(\\text\s*\{\s*)?\( *\\or ([^()]*)\)(?(1)\s*\})\s*$", r" \\or \2"),
         (r"\\equiv(?=.*\\mod)", "="),
         (r"^(.*(?:\\sqrt|\\frac|\\pi|\^|/).*)\\approx *-?[\d.]+ *(?:\\?%)? *$", r"\1"),  # for the reader
         (r"^ *-?\d{1,3}(?: \d{3})+(?:\.\d+)? *$", lambda m: m[0].replace(" ", "")),
@@ -122,7 +127,7 @@ def normalize(text: str) -> str:
 
 def squeeze(text: str) -> str:
     """Without what means nothing: blanks that are not between two digits or letters, braces around one character."""
-    text = re.sub(r"(?<=[\^_])\s*\{\s*(\w)\s*\}", r"\1", text)
+    text = re.sub(r"(?<=[\^_])\s*\{\s*(\w|\\[A-Za-z]+)\s*\}", r"\1", text)
     text = re.sub(r"(?<=[A-Za-z0-9.]) (?=[A-Za-z0-9.])", "\0", text)
     return text.replace(" ", "").replace("\0", " ")
 
@@ -154,7 +159,7 @@ _NAME = re.compile(
     r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)|\[[A-Z]+\]"
 )
 _ENVIRONMENT = re.compile(
-    r"[\[(]?\s*\\begin\s*\{(?P<name>[pbB]?matrix|array)\}\s*(?:\{[lcr| ]*\})?(?P<body>(?s:.*))"
+    r"[\[(]?\s*\\begin\s*\{(?P<name>[pbB]?(?:small)?matrix|array)\}\s*(?:\{[lcr| ]*\})?(?P<body>(?s:.*))"
     r"\\end\s*\{(?P=name)\}\s*[\])]?"
 )
 _BRACKETS = re.compile(r"(\\\{|\\langle(?![A-Za-z])|[(\[{])(.*?)(\\\}|\\rangle|[)\]}])", re.DOTALL)
@@ -236,7 +241,8 @@ def _single(text: str) -> Iterator[Form]:
     if text == "\\emptyset" or (words and _NOTHING.fullmatch(words)):
         yield Group("{}", [])
     if words is not None and (len(words) > 1 or not text.isalpha()):
-        yield re.sub(r"^(?:(?:the )?limit )?does not exist$", "dne", words.replace("many solutions", "many"))
+        words = words.removeprefix("there are ").replace("many solutions", "many")
+        yield re.sub(r"^(?:(?:the )?limit )?does not exist$", "dne", words)
         return
     amount = compound(text) or split_unit(text)
     yield amount

@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"(?P<number>(?s:.*)[\d})\]])(?P<gap>\s*)(?P<unit>[A-Za-z][A
 _LETTERS = frozenset("msghLlNJWVAKCFTH")  # units of one letter; only behind a number and a blank
 _ABBREVIATIONS = (
     "mm cm dm km kg mg ml mL nm um ft in inch inches yd mi lb lbs oz mph kph hr hrs min mins sec secs kPa MPa atm torr "
-    "mmHg bar psi cal kcal mol mmol rad deg ohm ms ns Hz kHz MHz GHz Pa kJ MJ eV keV MeV kW MW mW kWh kV mV mA kN"
+    "% mmHg bar psi cal kcal mol mmol rad deg ohm ms ns Hz kHz MHz GHz Pa kJ MJ eV keV MeV kW MW mW kWh kV mV mA kN"
 )
 _SHORT = frozenset(_ABBREVIATIONS.split())
 _ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° is no angle
@@ -61,7 +61,7 @@ def split_unit(text: str) -> Amount:
         return Amount(based[1], f"base {based[2]}")
     if text.startswith("$") or text.endswith("$"):
         bare = text.strip("$ ")
-        money = re.fullmatch(r"(-?[\d.,]+)(?:\s+|\s*\\text\s*\{\s*)([A-Za-z][A-Za-z ]{2,40}?)\}?", bare)
+        money = re.fullmatch(r"(-?[\d.,]+)(?:\s+|\s*\\text\s*\{\s*)([A-Za-z][A-Za-z ']{2,60}?)\}?", bare)
         return Amount(money[1], f"$ {money[2]}") if money else Amount(bare, "$")  # $18 per day
     for match in _START.finditer(text):
         figure, unit = text[: match.start()].strip(), _clean(text[match.start() :])
