@@ -197,8 +197,7 @@ def same_text(answer: str, truth: str) -> bool:
     return spoken and signs and alike
 
 
-# a charge, an inequality; no hyphen between letters
-_SIGN = re.compile(r"(?<![A-Za-z])-|-(?![A-Za-z])|[+=<>/*!%]")
+_SIGN = re.compile(r"(?<![A-Za-z])-|-(?![A-Za-z])|[+=<>/*!%]")  # a charge, an inequality; no hyphen in a word
 
 
 def words(text: str) -> list[str]:

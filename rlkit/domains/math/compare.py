@@ -205,9 +205,7 @@ def _condition(left: str, sign: str, right: str) -> RealSet:
     known = _TURNED if _VARIABLE.fullmatch(left) else ("<", "\\le", ">", "\\ge") if distance else ()
     if sign not in known:
         raise Unreadable(left)
-    if sign == "\\in":
-        return left, _set(right)[1]
-    if sign in ("=", "\\ne"):
+    if sign in ("=", "\\ne", "\\in"):
         return left, _members([_ALL], but=_points(right)) if sign == "\\ne" else _points(right)
     low, high, below = "-\\infty", right, sign in ("<", "\\le")
     if distance:
@@ -245,7 +243,7 @@ def _points(text: str) -> list[Cut]:
     """The numbers of `\\{1, 2\\}`, `x=1, 2` or `1 and 2`, or those of a set."""
     listed = re.sub(r"\\[{}]|\\?[A-Za-z]\s*(?:=|\\ne)", " ", text)
     points = [part for part in split(listed, {",", ";", "\\and"})[0] if part]
-    if len(points) == 1 and "," in points[0]:
+    if len(points) == 1 and number(points[0]) is None:
         return _set(points[0])[1]
     return _members([_interval(point, point, "[]") for point in points])
 
@@ -265,7 +263,6 @@ _ALL = _interval("-\\infty", "\\infty", "()")
 _OPTION = re.compile(  # (C) 15, C. 15, but not (C)-1
     rf"(?:{FONT}\{{\s*)?(?:\(\s*[A-Ja-j]\s*\)|[A-Ja-j][).:]|[A-J]$)\s*\}}?\s*(?!\s*[+*/^=!]|(?<=\))-)"
 )
-_MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
 
 
 def _option(text: str) -> tuple[str, str]:
@@ -279,8 +276,9 @@ def _same_option(answer: str, truth: str) -> bool:
     (ours, p), (right, q) = _option(answer), _option(truth)
     if not ours or not right:
         return bool((ours or right) and p and q) and _same(p, q)
-    small = ("(" in answer and right <= "J") or (bool(_MARKED.search(truth)) and right.upper() <= "J")
-    return (ours == right or (small and ours.upper() == right.upper())) and (not (p and q) or _same(p, q))
+    marked = re.search(r"[().:]|\\(?:text|mathrm)", truth) or ("(" in answer and right <= "J")
+    small = bool(marked) and ours.upper() == right.upper() <= "J"
+    return (ours == right or small) and (not (p and q) or _same(p, q))
 
 
 _QUALIFIER = re.compile(
@@ -291,8 +289,7 @@ _QUALIFIER = re.compile(
 )
 _BOUND = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
 _KIND = re.compile(r"\b(?:even|odd|prime|positive|negative)\b|(?<=\\mathbb\{)[A-Z]")
-# The letter of a formula.
-_LETTER = re.compile(rf"{FONT}\{{[^{{}}]*\}}|\\[A-Za-z]+|[A-Za-z]{{3,}}|([A-Za-z](?:_\w)?)")
+_LETTER = re.compile(rf"{FONT}\{{[^{{}}]*\}}|\\[A-Za-z]+|[A-Za-z]{{3,}}|([A-Za-z](?:_\w)?)")  # of a formula
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
 _PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "C_1"}
 
