@@ -42,7 +42,7 @@ _CLAUSE = re.compile(  # The largest n is 34. Ann pays $18 per day.
     r"|(?-i:(?!No(?:ne|body))[A-Z]\w+)) (?:takes?|makes?|pays?|earns?|costs?|needs?|has|have) (?P<amount>\\?\$?\d.*)"
 )
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
-_NO_BOX = re.compile(r"\s*\$?\\(?:boxed|fbox)\s*(?:\{[\s.]*\})?[\s$.*]*$")  # 12. \boxed
+_NO_BOX = re.compile(r"\$?\\(?:boxed|fbox)\s*+(?:\{[\s.]*+\})?[\s$.*]*+$")  # 12. \boxed
 _SENTENCE_END = re.compile(rf"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{{2}})|;\s)(?!(?:or|and|also|{_HEDGE})\b)")
 # a command of LaTeX for a font
 FONT = r"\\(?:(?:text|math)(?:bf|it|rm|sf|tt|normal)?|mbox|bm|boldsymbol|operatorname|underline|emph|rm|bf)(?![A-Za-z])"
