@@ -56,7 +56,8 @@ def _same(a: str, b: str) -> bool:
         ends = [[text for _, _, text in found] for _, found in (left, right)]
         return same_variable and [c[1] for c in left[1]] == [c[1] for c in right[1]] and _pairwise(*ends)
     either = split(a, {"\\or"})[0]
-    if 1 < len(either) < 20 and all(_same(x, y) for x, y in combinations([*either, b], 2)):
+    equal = same_expression if "%" in a else _same  # 5% or 5 says two values
+    if 1 < len(either) < 20 and all(equal(x, y) for x, y in combinations([*either, b], 2)):
         return True  # \frac{1}{2} or 0.5
     return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
 
@@ -173,7 +174,8 @@ def _set(text: str) -> RealSet:
             if sign == "\\setminus":
                 found = found[0], _members([found[1]], but=_points(part))
             else:
-                found = _joined([found, _set(part)])
+                name, cuts = _set(part)
+                found = _joined([found, (name or found[0], cuts)])
         return found
     operands, operators = split(text, forms.RELATIONS)
     if len(operators) == 1:  # x \ne 1, 2
@@ -208,6 +210,8 @@ def _condition(left: str, sign: str, right: str) -> RealSet:
     if sign in ("=", "\\ne", "\\in"):
         return left, _members([_ALL], but=_points(right)) if sign == "\\ne" else _points(right)
     low, high, below = "-\\infty", right, sign in ("<", "\\le")
+    if not below and number(right) == -mpmath.inf:
+        return left, _ALL
     if distance:
         shift, factor = distance["shift"] or 0, distance["factor"] or 1
         low, high = (f"(-({shift}){side}({right}))/{factor}" for side in "-+")
