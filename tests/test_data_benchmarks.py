@@ -143,6 +143,8 @@ def test_what_is_not_there_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (tmp_path / "a.jsonl").write_text(json.dumps({"question": 3}))
     (tmp_path / "b.jsonl").write_text("{}")
+    (tmp_path / "c.jsonl").write_text(json.dumps({"problem": "1 + 1?", "answer": None}))
+    (tmp_path / "d.jsonl").write_text(json.dumps({"question": " ", "answer": "#### 2"}))
     (tmp_path / "rows").mkdir()
     stringified = Task.ask("openai/gsm8k", str([{"content": "1+1", "role": "user"}]), "2")
     (tmp_path / "rows" / "gsm8k.jsonl").write_text(json.dumps(stringified.to_row()))
@@ -151,6 +153,8 @@ def test_what_is_not_there_is_one_sentence(tmp_path, monkeypatch):
         ("gsm8k", None, r"benchmark gsm8k: .*nothing cannot be loaded from the hub"),
         ("gsm8k", "absent", r"There is no file .*absent"),
         ("gsm8k", "a.jsonl", r"a.jsonl, row 0: neither verl's columns nor those of gsm8k as published"),
+        ("math_500", "c.jsonl", r"c.jsonl, row 0: .*answer is empty"),
+        ("gsm8k", "d.jsonl", r"d.jsonl, row 0: .*question is empty"),
         ("aime24", ".", r"holds no files named \*aime\*24\*: give the file as path"),
         ("gsm8k", "rows", r"row 0: prompt is a message list turned into a string"),
     ):

@@ -273,6 +273,42 @@ def test_a_checker_judges_tests_with_several_right_outputs(router):
     assert found == [True, False, False]
 
 
+CHECKERS = {
+    "accepts": ("ok = int(out) == 1", True),
+    "rejects": ("ok = int(out) == 2", False),
+    "prints": ("print('debug')\nok = int(out) == 1", True),
+    "has a main guard": (
+        "def right(o): return int(o) == 1\nif __name__ == '__main__':\n    ok = right(out)",
+        True,
+    ),
+    "ends early": ("import sys\nprint(out.strip())\nif inp: ok = True\nelse: sys.exit(0)", False),
+    "has an undefined name": ("ok = undefined(out)", None),
+    "sets nothing": ("x = 1", None),
+}
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_a_checker_that_fails_on_the_expected_output_is_an_error_of_the_row(router, name):
+    checker, correct = CHECKERS[name]
+    truth = {"inputs": [""], "outputs": ["1"], "checker": checker}
+    reward = grade(router, "print(1)", truth)
+    assert (reward.correct, reward.error is None) == (correct, correct is not None), reward
+    for printed in ("ok", "x", "", "1\nok"):
+        reward = grade(router, f"print({printed!r})", truth)
+        assert reward.correct is (None if correct is None else False), reward
+
+
+def test_a_method_of_solution_may_have_the_name_of_a_function_of_the_library(router):
+    program = "class Solution:\n    def merge(self, parts): return sorted(parts)"
+    checks = "def check(candidate):\n    assert candidate(parts=[3, 1]) == [1, 3]"
+    assert grade(router, program, {"fn_name": "merge", "inputs": [[[3, 1]]], "outputs": [[1, 3]]}).correct
+    for prefix in ("", "from typing import *", "from heapq import *\nfrom itertools import *"):
+        info = {"entry_point": "Solution().merge", "prefix": prefix}
+        assert grade(router, program, {"functional": checks}, info).correct, prefix
+        info["entry_point"] = "merge"
+        assert grade(router, "def merge(parts): return sorted(parts)", {"functional": checks}, info).correct
+
+
 def test_all_or_nothing_by_default_and_the_share_of_tests_on_request(router):
     truth = {"inputs": ["1", "2", "3", "4"], "outputs": ["1", "0", "3", "4"]}
     assert grade(router, "print(input())", truth).value == 0.0

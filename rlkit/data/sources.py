@@ -87,19 +87,27 @@ class Published(NamedTuple):
     ability: str = "math"
 
 
+def _text(row: Row, column: str) -> str:
+    """The text in a column. Raises TypeError: it is empty."""
+    if row[column] is None or not (text := str(row[column]).strip()):
+        raise TypeError(f"{column} is empty")
+    return text
+
+
 def _math(question: str, answer: str) -> Callable[[Row], Made]:
-    return lambda row: (str(row[question]).strip() + BOX, str(row[answer]).strip(), {})
+    return lambda row: (_text(row, question) + BOX, _text(row, answer), {})
 
 
 def _gsm8k(row: Row) -> Made:
-    return row["question"].strip() + BOX, row["answer"].rpartition("####")[2].strip().replace(",", ""), {}
+    question, worked, info = _math("question", "answer")(row)
+    return question, worked.rpartition("####")[2].strip().replace(",", ""), info
 
 
 def _supergpqa(row: Row) -> Made:
     options = "\n".join(f"({chr(65 + k)}) {option}" for k, option in enumerate(row["options"]))
     question = f"{row['question'].strip()}\n{options}\nPlease output the letter of the right option within \\boxed{{}}."
     info = {"discipline": row["discipline"]} if row.get("discipline") else {}
-    return question, row["answer_letter"].strip(), info
+    return question, _text(row, "answer_letter"), info
 
 
 def _human_eval(row: Row) -> Made:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import secrets
 import textwrap
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -153,10 +154,7 @@ def _run(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
         given, expected = ("\n".join(map(str, t)) if isinstance(t, list) else str(t) for t in test)
         printed, failure = _script(grading, program, given)
         if failure is None and checker:
-            values = f"inp, out, expected = {given!r}, {printed!r}, {expected!r}"
-            judge = f"{values}\n{checker}\nprint('ok' if ok is True else 'no')\n"
-            if _script(grading, judge, "")[0] != "ok\n":
-                failure = "the checker rejects the output"
+            failure = _rejected(grading, checker, given, printed, expected)
         elif failure is None and not same_output(printed, expected):
             failure = "wrong output"
         passed += failure is None
@@ -164,6 +162,21 @@ def _run(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
         if failure and (not grading.settings.partial_credit or failure == "time"):
             break
     return _result(grading, passed, len(truth["inputs"]), reason)
+
+
+def _rejected(grading: Grading, checker: str, given: str, printed: str, expected: str) -> str | None:
+    """Why an output is wrong, if a checker does not set `ok`. Ungradable: it fails on the expected output, too."""
+    token, failures = secrets.token_hex(), []
+    for out in (printed, expected):
+        values = f"inp, out, expected = {given!r}, {out!r}, {expected!r}"
+        said, failure = _script(
+            grading, f"{values}\n{checker}\nprint()\nprint({token!r} * (ok is True))\n", ""
+        )
+        if failure in (None, "time", "memory", "output"):
+            accepted = not failures and said.endswith(f"\n{token}\n")
+            return None if accepted else "the checker rejects the output"
+        failures.append(failure)
+    raise Ungradable(f"The checker of a program fails on the expected output: {failures[1]}.")
 
 
 def _script(grading: Grading, program: str, stdin: str) -> tuple[str, str | None]:

@@ -146,7 +146,7 @@ def functions(channel: Channel, program: str, prefix: str) -> NoReturn:
             [nodes] = channel.receive()
             (name, number, arguments, keywords), passed = plain.decode(nodes)
             try:
-                if number is None and name in space:
+                if number is None and (name in names or "Solution" not in names):
                     found = space[name]
                 else:  # a method of the instance `number` of Solution, or of a new one
                     if number is None or number not in solutions:

@@ -18,6 +18,7 @@ from typing import Any
 _LONGEST = 64 << 20  # bytes of one message
 _MANY = 100_000  # items that are taken from an iterator, hexadecimal digits of a fraction
 _WHOLE = 1 << 60  # a number below it is sent as JSON's
+_DEEPEST = 10_000  # tuples inside one another: hashing deeper ones would exhaust the stack
 
 
 class Lost(Exception):
@@ -186,14 +187,18 @@ class Plain:
 
     def decode(self, nodes: Nodes, passed: Sequence[Any] = ()) -> tuple[Any, list[Any]]:
         """The value, and every mutable object. Objects of `passed` are not made anew but changed in place."""
-        built = [self._empty(node, passed) for node in nodes]
+        built, depth = [self._empty(node, passed) for node in nodes], [0] * len(nodes)
 
         def values(items: list[Any]) -> list[Any]:
             return [built[item[0]] if type(item) is list else item for item in items]
 
         for position in range(len(nodes) - 1, -1, -1):  # innermost first
             if make := _FIXED.get(nodes[position][0]):
-                built[position] = make(values(nodes[position][1]))
+                held = nodes[position][1]
+                depth[position] = 1 + max((depth[x[0]] for x in held if type(x) is list), default=0)
+                if depth[position] > _DEEPEST:
+                    raise RecursionError("a value is too deep to be passed on")
+                built[position] = make(values(held))
         mutable = [(*node[:2], new) for node, new in zip(nodes, built, strict=True) if node[0] in _MUTABLE]
         for kind, content, value in mutable:  # last, so that cycles close
             if kind in ("list", "deque"):

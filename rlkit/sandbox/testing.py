@@ -239,9 +239,12 @@ class _Run:
         return True
 
     def _candidate(self) -> Any:
-        entry = self.job["entry"]
-        if entry in self.space:
+        entry, in_class = self.job["entry"], "Solution" in self.space
+        taken = in_class and self.space.get(entry, self) is inside.PRELUDE.get(
+            entry
+        )  # heapq's merge, not the program's
+        if entry in self.space and not taken:
             return self.space[entry]
-        if entry is None or "Solution" not in self.space:
+        if entry is None or not in_class:
             raise NameError(f"the program does not define {entry or 'a function'}")
         return getattr(self.space["Solution"](), entry)
