@@ -20,7 +20,6 @@ from sandbox_here import needs_packages
 from rlkit.config import RewardConfig
 from rlkit.domains.grading import Grading
 from rlkit.errors import UserError
-from rlkit.rewards.grading import grade
 from rlkit.sandbox import levels, programs
 from rlkit.sandbox.levels import LIMITS, OUTPUT, Jail, choose
 
@@ -139,43 +138,6 @@ def test_a_hostile_program_fails_and_the_next_one_runs(jail, name):
     outcome = run(jail, HOSTILE[name], seconds=0.5)
     assert not outcome.ok and len(outcome.stdout) <= OUTPUT + 1
     assert works(jail)
-
-
-WAIT = "import time\ndef f(x):\n    if x == 2: time.sleep(1.5)\n    return x\n"
-KILLED = {
-    "script": (WAIT + "print(f(int(input())))", {"inputs": ["1", "2"], "outputs": ["1", "2"]}),
-    "calls": (WAIT, {"fn_name": "f", "inputs": [[1], [2]], "outputs": [1, 2]}),
-    "tests": (WAIT, {"functional": "assert f(1) == 1\nassert f(2) == 2"}),
-    "tests together": (WAIT + "class C: pass", {"functional": "c = C()\nassert f(1) == 1\nassert f(2) == 2"}),
-}
-
-
-@pytest.mark.parametrize("victim", ["program", "its parent", "the jail"])
-@pytest.mark.parametrize("form", KILLED)
-def test_a_right_program_is_right_though_the_machine_kills_a_process_of_its_sandbox(level, form, victim):
-    program, truth = KILLED[form]
-    grading, known = Grading(RewardConfig(sandbox=level)), {*psutil.Process().children(recursive=True)}
-    with ThreadPoolExecutor(1) as pool:
-        grade("codegen__x", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}, None, grading)
-        found = pool.submit(grade, "codegen__x", f"```python\n{program}\n```", truth, None, grading)
-        sleeping: list[psutil.Process] = []
-        while not sleeping and not found.done():
-            time.sleep(0.7)  # longer than a program takes to come to its sleep
-            new = {*psutil.Process().children(recursive=True)} - known
-            sleeping = [p for p in new if p not in [q.parent() for q in new]]
-        for process in sleeping:
-            line = [process, *process.parents()]
-            line[["program", "its parent", "the jail"].index(victim)].kill()
-        assert found.result().correct, found.result()
-        pool.submit(programs.close).result()
-
-
-def test_a_program_that_kills_itself_is_wrong_and_no_error(level):
-    for program, truth in KILLED.values():
-        ends = program.replace("time.sleep(1.5)", "__import__('os').kill(__import__('os').getpid(), 9)")
-        grading = Grading(RewardConfig(sandbox=level))
-        reward = grade("codegen__x", f"```python\n{ends}\n```", truth, None, grading)
-        assert (reward.correct, reward.error) == (False, None)
 
 
 def test_a_program_that_prints_too_much_is_said_to_have_done_so(jail):
