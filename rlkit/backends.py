@@ -23,8 +23,8 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         RunStopped: the run ended itself (too many answers could not be graded, the sampler and the trainer
             disagree). It leaves a checkpoint of the last whole step, unless the step that failed had moved weights.
     """
-    from rlkit.training.checks import preflight  # loads torch, as the others do
-    from rlkit.training.interrupt import Interrupted
+    from rlkit.training.checks import preflight
+    from rlkit.training.interrupt import Interrupted  # loads torch, as what follows does
     from rlkit.training.loop import train_here
 
     try:

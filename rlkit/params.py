@@ -1,5 +1,6 @@
 """Params files: YAML 1.2 without its traps, dotted overrides, and validation as one clear sentence."""
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -86,6 +87,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         content = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.yaml")])
+        near = near or " Give the path of a YAML file, such as params/quickstart.yaml."
         raise UserError(f"Cannot read {path}: {error.strerror}.{near}") from None
     except UnicodeDecodeError:
         raise UserError(f"Cannot read {path}: it is not UTF-8 text.") from None
@@ -198,11 +200,13 @@ def _shown(value: Any) -> str:
 
 
 def _nearest(model: type[Any], path: str) -> str:
-    known, last = field_paths(model), path.rsplit(".", 1)[-1]
-    elsewhere = [k for k in known if k.rsplit(".", 1)[-1] == last and k != path]
-    return (
-        f" Did you mean {' or '.join(map(repr, elsewhere[:3]))}?" if elsewhere else did_you_mean(path, known)
-    )
+    known, (section, _, last) = field_paths(model), path.rpartition(".")
+    alike = [k for k in known if k != path and f"_{k.rpartition('.')[2]}".endswith(f"_{last}")]
+    alike.sort(key=lambda k: (k.rpartition(".")[0] != section, k.rpartition(".")[2] != last, len(k)))
+    beside = [k for k in known if k.rpartition(".")[0] == section]
+    found = [*difflib.get_close_matches(path, beside, n=1, cutoff=0.85), *alike]
+    shown = list(dict.fromkeys(found))[:3]
+    return f" Did you mean {' or '.join(map(repr, shown))}?" if shown else did_you_mean(path, known)
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

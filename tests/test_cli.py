@@ -47,6 +47,8 @@ def params(tmp_path):
     [
         ("rollout: {n: 1}", "rollout.n is 1, but grpo compares samples of one prompt"),
         ("rollout: {m: 8}", "Unknown key 'rollout.m'."),
+        ("evaluation: {freq: 5}", "Unknown key 'evaluation.freq'. Did you mean 'trainer.test_freq'"),
+        ("data: {batch_size: 5}", "Unknown key 'data.batch_size'. Did you mean 'data.train_batch_size'"),
         ("data: {train: [{kind: arithmetic, digit: 3}]}", "arithmetic has no key 'digit'. Did you mean 'digits'"),
         ("reward: {custom_reward_function: {path: a.py, name: f}}", "custom_reward_function: write a.py:f in one"),
         ("model: [", "Malformed YAML"),
@@ -170,10 +172,11 @@ def test_a_run_ends_with_what_it_reached_and_a_stopped_one_with_how_it_goes_on(t
     summary = {"steps": 40, "first": first, "last": last}
     text = run_end("finished", tmp_path, summary)
     assert text.endswith("held-out pass@1 0.200 [0.100, 0.300] before, 0.500 [0.400, 0.600] after 40 steps")
-    assert "40 steps are kept: the same command or cell goes on" in run_end("stopped", tmp_path, summary)
+    assert "40 steps kept: the same command or cell goes on" in run_end("stopped", tmp_path, summary)
     assert "no step yet: the same command or cell begins it again" in run_end("stopped", tmp_path, {})
+    assert run_end("finished", tmp_path, summary | {"steps": 1}).endswith("after 1 step")
     (tmp_path / "checkpoints" / "step_30").mkdir(parents=True)
-    assert "30 steps are kept" in run_end("stopped", tmp_path, {})
+    assert "30 steps kept" in run_end("stopped", tmp_path, {})
 
 
 SHOWN = """

@@ -1,14 +1,18 @@
 """Reading results: one damaged run is left out with a warning and spoils no other."""
 
+import io
 import json
+import socket
 from contextlib import nullcontext
 
 import pandas as pd
 import pytest
 import yaml
+from rich.console import Console
 
 from rlkit.results.progress import run_state
 from rlkit.results.read import read, read_configs, read_evals
+from rlkit.studies.terminal import status_table
 
 
 @pytest.fixture
@@ -55,6 +59,53 @@ def test_a_damaged_file_of_one_run_spoils_no_other(study, file, content):
     told = pytest.warns(UserWarning, match=r"evals\.parquet") if path.suffix == ".parquet" else nullcontext()
     with told:
         assert set(read_evals(study)["run"]) >= {"good"}
+
+
+def run_json(**fields) -> str:
+    return json.dumps({"status": "running", **fields})
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("metrics.jsonl", json.dumps({"step": 0, "time": 1.0, "critic/score/mean": "high"})),
+        ("metrics.jsonl", json.dumps({"step": 0, "time": 1.0, "eval/pass@1": [1]})),
+        ("metrics.jsonl", '{"step": null, "time": 1.0}\n{"step": 1, "time": 2.0}'),
+        ("metrics.jsonl", '{"step": 0, "time": 1.0}\n{"step": 1}'),
+        ("metrics.jsonl", deep(100_000)),
+        ("run.json", b"\xff\xfe{}"),
+        ("run.json", deep(100_000)),
+        ("run.json", run_json(process="abc")),
+        ("run.json", run_json(process={"pid": "x", "host": socket.gethostname(), "started": None})),
+        ("run.json", run_json(hardware="abc")),
+        ("config.yaml", "trainer: abc"),
+        ("config.yaml", "trainer: {stall_timeout: abc}"),
+        ("../../study.json", b"\xff\xfe{}"),
+        ("../../study.json", json.dumps({"runs": [1]})),
+        ("../../study.json", json.dumps({"runs": {"bad": "abc", "good": {"cell": "a"}}})),
+    ],
+    ids=range(15),
+)
+@pytest.mark.filterwarnings("ignore:.*is left out")
+def test_a_damaged_file_of_one_run_hides_the_state_of_no_other(study, file, content):
+    path = study / "runs" / "bad" / file
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    console = Console(width=200, file=io.StringIO())
+    console.print(status_table(study))
+    assert " good" in f" {console.file.getvalue()}" or "a, seed" in console.file.getvalue()
+    assert run_state(study / "runs" / "good").status == "finished"
+    if "study.json" not in file:
+        assert set(read(study)["run"]) >= {"good"}
+
+
+def test_a_number_that_is_missing_makes_no_run_unreadable(study):
+    (study / "runs" / "bad" / "metrics.jsonl").write_text(
+        '{"step": 0, "time": 1.0, "critic/score/mean": null, "eval/pass@1": null, "actor/grad_norm": null}'
+    )
+    assert run_state(study / "runs" / "bad").status == "finished"
+    (study / "runs" / "bad" / "metrics.jsonl").write_text('{"step": "x"}\n{"step": 2}\n')
+    state = run_state(study / "runs" / "bad")
+    assert state.status == "unreadable" and "bad is damaged (TypeError: " in state.reason
 
 
 def test_rows_have_the_keys_that_differ_and_every_key_is_joined_from_the_configs(study):

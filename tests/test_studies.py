@@ -199,6 +199,18 @@ def test_a_dry_run_loads_neither_verl_nor_transformers(project):
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "set()", done
 
 
+def test_a_study_without_notebooks_of_its_own_is_trained_by_those_of_rlkit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(STUDY)
+    plan = make_plan("tiny.yaml")
+    assert len(plan.runs) == 4 and plan.analysis["study"] == "outputs/tiny"
+    Path("other.yaml").write_text(STUDY + "notebook: notebooks/mine.ipynb\n")
+    with pytest.raises(
+        UserError, match=r"no notebook notebooks/mine.ipynb. Call rlkit in the folder that has"
+    ):
+        make_plan("other.yaml")
+
+
 def test_a_grid_of_a_hundred_million_runs_is_refused_at_once(project):
     keys = ("seed", "steps", "lr", "batch_size")
     grid = {f"grid.model.warm_start.{key}": list(range(1, 101)) for key in keys}
@@ -375,7 +387,7 @@ def test_ctrl_c_ends_runs_in_order_with_status_130(project):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
-    assert "Ending 2 runs at their next checkpoint" in output
+    assert "Ending 2 runs at the next checkpoint" in output
     assert not any(child.is_running() for child in children)
     states = {json.loads(p.read_text())["status"] for p in project.glob("outputs/tiny/runs/*/run.json")}
     assert states == {"stopped"}

@@ -19,7 +19,7 @@ from rlkit.laws.report import escaped, findings
 from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
 from rlkit.measures.tables import equal_cells_sentence
-from rlkit.results.read import read, read_evals
+from rlkit.results.read import read_study
 from rlkit.results.store import read_json
 
 
@@ -32,28 +32,27 @@ class StudyData:
     law: str = ""
 
     @cached_property
-    def _samples(self) -> pd.DataFrame:
-        return read_evals(self.folder).dropna(subset="cell")
+    def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return read_study(self.folder)
 
     @cached_property
     def ungraded(self) -> list[str]:
         """The cells that are left out everywhere, for want of a graded sample before or after training."""
-        return summary.ungraded(self._samples)
+        return summary.ungraded(self._tables[1])
 
     def _graded(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of graded cells, of runs that the study's file asks for."""
-        table = table.dropna(subset="cell")
+        """The rows of graded cells."""
         if table.empty or SIZE not in table:
             raise UserError(f"No run of {self.folder} has been evaluated yet: rlkit status {self.folder}.")
         return table[~table["cell"].isin(self.ungraded)]
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        return self._graded(read(self.folder))
+        return self._graded(self._tables[0])
 
     @cached_property
     def evals(self) -> pd.DataFrame:
-        return self._graded(self._samples)
+        return self._graded(self._tables[1])
 
     @property
     def holdout_after(self) -> int | None:

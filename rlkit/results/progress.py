@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from rlkit.errors import UserError
-from rlkit.results.store import parse_lines, read_config, read_json
+from rlkit.results.store import DAMAGE, parse_lines, read_config, read_json
 
 LOG = "run.log"
 START = "[rlkit] started:"  # begins the log of each attempt
@@ -28,7 +28,8 @@ _CLOCKS = 60.0  # seconds that two clocks of one machine may differ
 @dataclass(frozen=True)
 class RunState:
     """How far a run is. Status: waiting (nothing written), starting, running, finished, stopped (at a checkpoint),
-    failed, or lost: its process is gone, or on another machine silent for trainer.stall_timeout seconds."""
+    failed, unreadable (a file is damaged), or lost: its process is gone, or on another machine silent for
+    trainer.stall_timeout seconds."""
 
     status: str = "waiting"
     step: int | None = None  # the last logged one
@@ -58,13 +59,23 @@ class RunState:
 
 
 def run_state(folder: Path) -> RunState:
-    """The state of the run in `folder`; status "waiting" where there is none."""
+    """The state of the run in `folder`: "waiting" where there is none, "unreadable" where a file is damaged."""
+    try:
+        return _state(folder)
+    except DAMAGE as error:
+        what = f"{type(error).__name__}: {error}"[:200]
+        return RunState(
+            "unreadable", reason=f"a file in {folder} is damaged ({what}): restore it, or delete the run"
+        )
+
+
+def _state(folder: Path) -> RunState:
     info, log = read_json(folder / "run.json"), folder / "metrics.jsonl"
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
     # of thousands of runs of hundreds of steps each, only these lines are parsed
     rows = list(parse_lines([*lines[:1], *lines[1:][-_RECENT - 1 :]]))
     evaluated = parse_lines(line for line in lines if '"eval/pass@1":' in line)
-    passed = [row["eval/pass@1"] for row in evaluated if row.get("eval/pass@1") is not None]
+    passed = [float(row["eval/pass@1"]) for row in evaluated if row.get("eval/pass@1") is not None]
     config = config_of(folder)
     trainer = config.get("trainer") or {}
     written = [file.stat().st_mtime for file in (log, folder / "run.json") if file.exists()]
@@ -77,10 +88,10 @@ def run_state(folder: Path) -> RunState:
     pace, left = statistics.median(gaps) if gaps else None, None
     if status == "running" and pace is not None and step is not None and total is not None:
         left = pace * (total - step)
-    last = {name: [row[name] for row in rows if row.get(name) is not None][-1:] for name in ENDING}
-    rewards = [row["critic/score/mean"] for row in rows if "critic/score/mean" in row]
+    last = {name: [float(row[name]) for row in rows if row.get(name) is not None][-1:] for name in ENDING}
+    rewards = [row["critic/score/mean"] for row in rows if row.get("critic/score/mean") is not None]
     return RunState(
-        status=status, step=step, total=total, seed=config.get("seed"), reward=rewards[-1] if rewards else None,
+        status=status, step=step, total=total, seed=config.get("seed"), reward=float(rewards[-1]) if rewards else None,
         before=passed[0] if passed else None, now=passed[-1] if passed else None,
         seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0, pace=pace, left=left, updated=updated,
         device=_device(info, trainer), reason=reason,

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from rlkit.errors import UserError
 from rlkit.params import flatten
 from rlkit.results.labels import labels
-from rlkit.results.store import read_config, read_json, read_jsonl
+from rlkit.results.store import DAMAGE, read_config, read_json, read_jsonl
 from rlkit.seeds import content_hash
 
 KEPT = (
@@ -63,6 +63,11 @@ def read_evals(path: str | Path, suite: str | None = None) -> pd.DataFrame:
     return _joined(tables, _described(folders, ("study", "seed", "model.path")))
 
 
+def read_study(folder: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """`read` and `read_evals` of the runs of outputs/<study> that the study's file asks for."""
+    return read(folder).dropna(subset="cell"), read_evals(folder).dropna(subset="cell")
+
+
 def suite_names(path: str | Path) -> list[str]:
     """The names of the suites that the runs of a run, a study or an outputs folder were evaluated on, sorted."""
     tables = [_evals(folder, ["suite"]) for folder in run_folders(path)]
@@ -83,10 +88,10 @@ def run_facts(folders: Sequence[Path], configs: list[dict[str, Any]] | None = No
     (equal for runs with the same tasks in the same order), cell, held_out and variant (with its place in the file):
     null for a run that its study's file does not ask for; the cell of a run made by hand is what tells it apart."""
     configs = [_whole(folder, read_config) or {} for folder in folders] if configs is None else configs
-    files = {folder: folder.parent.parent / "study.json" for folder in folders}
-    plans = {file: _whole(file, read_json) or {} for file in dict.fromkeys(files.values())}
-    facts = [_run_json(folder, plans[file].get("runs", {})) for folder, file in files.items()]
-    by_hand = [i for i, file in enumerate(files.values()) if not file.exists()]
+    studies = [folder.parent.parent for folder in folders]
+    plans = {study: planned_runs(study) for study in dict.fromkeys(studies)}
+    facts = [_run_json(folder, plans[study]) for folder, study in zip(folders, studies, strict=True)]
+    by_hand = [i for i, study in enumerate(studies) if not (study / "study.json").exists()]
     for i, cell in zip(by_hand, labels([flatten(configs[i]) for i in by_hand]), strict=True):
         facts[i] |= {"cell": cell, "held_out": False}
     for found, config in zip(facts, configs, strict=True):
@@ -95,11 +100,25 @@ def run_facts(folders: Sequence[Path], configs: list[dict[str, Any]] | None = No
     return facts
 
 
-def _run_json(folder: Path, runs: Any) -> dict[str, Any]:
+def planned_runs(study: Path) -> dict[str, dict[str, Any]]:
+    """What study.json of outputs/<study> says of each run that the study's file asks for, by the run's id."""
+    runs = _object(study / "study.json").get("runs")
+    known = runs.items() if isinstance(runs, dict) else ()
+    return {name: run for name, run in known if isinstance(run, dict) and "cell" in run}
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; nothing where there is none, and with a warning where it is damaged."""
+    if not (content := read_json(path)) and path.exists():
+        warnings.warn(f"{path} cannot be read and is left out: it holds no JSON object.", stacklevel=3)
+    return content
+
+
+def _run_json(folder: Path, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What run.json and the runs of study.json say of a run."""
-    info = _whole(folder / "run.json", read_json) or {}
+    info = _object(folder / "run.json")
     single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
-    planned = runs.get(folder.name, {}) if isinstance(runs, dict) else {}
+    planned = runs.get(folder.name, {})
     place = {key: planned.get(key) for key in ("cell", "held_out")}
     if name := planned.get("variant"):
         in_order = dict.fromkeys(run.get("variant") for run in runs.values())  # that of the study's file
@@ -115,7 +134,7 @@ def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:
     """What `read` makes of a run's folder or file; None, with a warning, where it is damaged."""
     try:
         return read(folder, *arguments)
-    except (UserError, ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:
+    except DAMAGE as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
         if not isinstance(error, UserError):  # which names the file itself
             problem = f"{folder} cannot be read and is left out: {problem}"

@@ -33,6 +33,8 @@ from rlkit.results.machine import git_state, hardware, versions
 
 BEST = "best"  # folder of the checkpoint that trainer.keep_best keeps
 LOGS = ("metrics.jsonl", "samples.jsonl")
+DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError, ArithmeticError)
+"""What a damaged file of a run may raise when it is read; a UserError is a ValueError."""
 _LOG_SPACE = 20_000_000  # bytes that must be free to begin; checkpoints are the trainer's to add
 
 
@@ -196,7 +198,7 @@ def parse_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty when it is missing or broken."""
     content = None
-    with suppress(OSError, json.JSONDecodeError):
+    with suppress(OSError, ValueError, RecursionError):
         content = json.loads(path.read_text(encoding="utf-8"))
     return content if isinstance(content, dict) else {}
 

@@ -38,12 +38,20 @@ def fit_file(
     for key in (key for key in chosen if key not in known):
         raise UserError(f"Unknown option {key!r}.{did_you_mean(key, known)} Options: {', '.join(known)}.")
     table, form = load_table(data), resolve(law)
+    shown = ", ".join(table.columns[:12])
     if wide := [name for name in table.columns if name.endswith(f" - {y}") and y not in table.columns]:
         long = table.melt([name for name in table.columns if " - " not in name], wide, "run", y)
         table = long.assign(run=long["run"].str.removesuffix(f" - {y}")).dropna(subset=y, ignore_index=True)
         if table["run"].nunique() > 1 and not {"group", "cluster"} & set(chosen):
             chosen["group"] = "run"
     used = dict.fromkeys((y, *(x.get(c, c) for c in form.columns)))
+    if lost := [name for name in form.columns if x.get(name, name) not in table]:
+        told = f"{form.name} needs {lost[0]!r}, and {data} has no column {x.get(lost[0], lost[0])!r}"
+        raise UserError(f"{told}: name one with --map {lost[0]}=COLUMN. Columns: {shown}.")
+    if y not in table:
+        raise UserError(
+            f"--y is {y!r}, and {data} has no such column.{did_you_mean(y, table)} Columns: {shown}."
+        )
     gaps = [f"missing {c}" for c in used if c in table and table[c].isna().any()]
     chosen["exclude"] = as_rules(chosen.get("exclude")) + gaps
     result = fit(table, form, y=y, x=x or None, **chosen)
@@ -74,10 +82,12 @@ def load_table(path: str | Path) -> pd.DataFrame:
         ".csv": _separated, ".tsv": partial(pd.read_csv, sep="\t", encoding="utf-8-sig"),
         ".parquet": pd.read_parquet, ".jsonl": partial(pd.read_json, lines=True),
     }  # fmt: skip
+    known = f"{', '.join(readers)}, or a results folder"
     if not path.is_file():
-        raise UserError(f"There is no file {path}.")
+        near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.*")])
+        raise UserError(f"There is no file {path}.{near or f' Give one of {known}.'}")
     if path.suffix not in readers:
-        raise UserError(f"{path} is not read: give one of {', '.join(readers)}, or a results folder.")
+        raise UserError(f"{path} is not read: give one of {known}.")
     try:
         table = readers[path.suffix](path)
     except (ValueError, OSError) as error:

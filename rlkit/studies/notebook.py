@@ -20,6 +20,8 @@ from typing import Any
 from rlkit.errors import UserError, did_you_mean
 from rlkit.files import replacing
 
+PACKAGED = Path(__file__).parent / "notebooks"
+
 
 class NotebookFailed(RuntimeError):
     """A cell raised or the kernel died; the message holds the last lines, the file what ran before."""
@@ -36,7 +38,7 @@ def execute(source: str | Path, target: str | Path, parameters: Mapping[str, Any
     import papermill
 
     target = Path(target)
-    notebook, failed = nbformat.read(source, as_version=4), target.with_suffix(".failed.ipynb")
+    notebook, failed = nbformat.read(found(source), as_version=4), target.with_suffix(".failed.ipynb")
     token, error = f"all cells ran {uuid.uuid4().hex}", None
     notebook.cells.append(nbformat.v4.new_code_cell(f"print({token!r})"))
     options = {"kernel_name": "python3", "language": "python", "progress_bar": False, "start_timeout": 180}
@@ -120,10 +122,16 @@ def at_project_root() -> Path:
     return Path.cwd()
 
 
+def found(source: str | Path) -> Path:
+    """A notebook's file; of one in notebooks/ that this folder lacks, the one that rlkit brings along."""
+    own, source = PACKAGED / Path(source).name, Path(source)
+    return own if source.parent == Path("notebooks") and own.exists() and not source.exists() else source
+
+
 def _tagged(source: Path, tag: str) -> list[dict[str, Any]]:
     """The cells of a notebook that have a tag; nbformat, which would read them, takes seconds to import."""
     try:
-        cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
+        cells = json.loads(found(source).read_text(encoding="utf-8"))["cells"]
     except FileNotFoundError:
         names = [p.name for p in source.parent.glob("*.ipynb")]
         near = did_you_mean(source.name, names) or f" Call rlkit in the folder that has {source.parent}/."

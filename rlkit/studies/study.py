@@ -37,13 +37,13 @@ class StudyResult:
     failed: dict[str, str] = field(default_factory=dict)
 
     def tables(self) -> "tuple[pd.DataFrame, pd.DataFrame]":
-        """`rlkit.read` and `rlkit.read_evals` of the runs that the study's file asks for. Raises StudyFailed."""
-        from rlkit.results.read import read, read_evals
+        """`rlkit.results.read.read_study` of its folder. Raises StudyFailed."""
+        from rlkit.results.read import read_study
 
         for run, lines in self.failed.items():
             told = f"{len(self.failed)} of {len(self.runs)} runs failed. {run}: {lines.splitlines()[-1]}"
             raise StudyFailed(told)
-        return read(self.folder).dropna(subset="cell"), read_evals(self.folder).dropna(subset="cell")
+        return read_study(self.folder)
 
 
 class StudyFailed(RuntimeError):
@@ -144,7 +144,7 @@ def _execution(source: str, target: Path, parameters: Mapping[str, Any]) -> list
 
 def end(running: Mapping[PlannedRun, Job]) -> None:
     """End runs at their next checkpoint; at once on a second Ctrl-C."""
-    words = f"Ending {len(running)} runs at their next checkpoint; Ctrl-C again ends them at once."
+    words = f"Ending {terminal.counted(len(running), 'run')} at the next checkpoint; Ctrl-C again ends them at once."
     terminal.say(f"{words} The same command goes on from there.")
     try:
         for job in running.values():

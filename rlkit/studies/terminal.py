@@ -20,7 +20,7 @@ from rlkit.config import RunConfig
 from rlkit.params import flatten
 from rlkit.results.labels import labels
 from rlkit.results.progress import ACTIVE, config_of, kept_step, run_state
-from rlkit.results.read import run_folders
+from rlkit.results.read import planned_runs, run_folders
 from rlkit.results.store import read_json
 from rlkit.studies.file import inert_factors, inert_keys, inert_sentences, set_keys
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rlkit.studies.plan import Cost, Plan, PlannedRun
 
 _COLOURS = dict.fromkeys(ACTIVE, "green") | {
-    "stopped": "yellow", "lost": "bold red", "failed": "bold red", "waiting": "dim",
+    "stopped": "yellow", "lost": "bold red", "failed": "bold red", "unreadable": "bold red", "waiting": "dim",
 }  # fmt: skip
 _LOOK = 1.0  # seconds between two looks at running runs
 console = Console(soft_wrap=True, highlight=False)
@@ -85,7 +85,7 @@ def watch_status(path: str | Path, every: float = 2.0) -> None:
 
 def _folders(path: Path) -> list[Path]:
     """The folders of all runs, those of a study's file that have not begun too."""
-    planned = read_json(path / "study.json").get("runs", {})
+    planned = planned_runs(path)
     found = run_folders(path) if not planned or any(path.glob("runs/*/config.yaml")) else []
     return list(dict.fromkeys([*(path / "runs" / run for run in planned), *found]))
 
@@ -94,12 +94,12 @@ def _names(folders: Sequence[Path]) -> list[Text]:
     """Each run's cell and seed. A run that no study's file asks for is named by what tells it from others of its
     kind, with its id, by which alone it is found."""
     studies = {folder.parent.parent for folder in folders}
-    plans = {study: read_json(study / "study.json").get("runs", {}) for study in studies}
+    plans = {study: planned_runs(study) for study in studies}
     asked = {folder: plans[folder.parent.parent].get(folder.name) for folder in folders}
     by_hand = {folder: config_of(folder) for folder, run in asked.items() if run is None}
     cells = dict(zip(by_hand, labels([flatten(config) for config in by_hand.values()]), strict=True))
     return [
-        Text(f"{run['cell']}, seed {run['seed']}") if run is not None else
+        Text(f"{run['cell']}, seed {run.get('seed')}") if run is not None else
         Text(f"{cells[folder]}, seed {by_hand[folder].get('seed')}\n").append(folder.name, style="dim")
         for folder, run in asked.items()
     ]  # fmt: skip
@@ -138,10 +138,10 @@ def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:
     first, last = summary.get("first"), summary.get("last")
     if first and last and status == "finished":
         before, after = (f"{e['pass@1']:.3f} [{e['low']:.3f}, {e['high']:.3f}]" for e in (first, last))
-        lines.append(f"held-out pass@1 {before} before, {after} after {summary['steps']} steps")
+        lines.append(f"held-out pass@1 {before} before, {after} after {counted(summary['steps'], 'step')}")
     if status == "stopped":
         steps, same = summary.get("steps", kept_step(folder)), "the same command or cell"
-        kept = f"{steps} steps are kept: {same} goes on from there"
+        kept = f"{counted(steps, 'step')} kept: {same} goes on from there"
         lines.append(kept if steps else f"it has no step yet: {same} begins it again")
     return "\n".join(lines)
 
@@ -259,6 +259,11 @@ class Board:
             last = problem.splitlines()[-1]
             words = f"{last}; it continues from its last checkpoint" if again else f"failed: {last}"
         say(f"{run.label}: {words}")
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things, one in the singular."""
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def duration(seconds: float) -> str:
