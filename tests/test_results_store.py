@@ -14,6 +14,7 @@ import rlkit
 from rlkit import files
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
+from rlkit.results.progress import run_state
 from rlkit.results.store import RunStore
 
 
@@ -127,6 +128,26 @@ def test_a_full_disk_is_said_before_the_start(tmp_path, monkeypatch):
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
     with pytest.raises(UserError, match="has 1 MB free and 20 MB are needed"):
         RunStore.open(config(), tmp_path)
+
+
+def test_why_a_run_ended_is_written_on_a_disk_that_is_full_but_for_what_was_kept_for_it(
+    tmp_path, monkeypatch
+):
+    from rlkit.results import store as module
+
+    def full(path, text):
+        if (path.parent / ".spare").exists():
+            raise UserError(f"Cannot write {path}: No space left on device.")
+        write(path, text)
+
+    write = module.write_text
+    with RunStore.open(config(), tmp_path) as store:
+        monkeypatch.setattr(module, "write_text", full)
+        with pytest.raises(UserError, match="No space left"):
+            store.update(phase="sampling")
+        store.update(status="failed", reason="the disk is full")
+        state = run_state(store.folder)
+    assert (state.status, state.reason) == ("failed", "the disk is full")
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
