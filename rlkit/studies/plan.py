@@ -41,7 +41,7 @@ class PlannedRun:
     held_out: bool
     study: Path
 
-    @property
+    @cached_property
     def id(self) -> str:
         return self.config.id
 
@@ -130,10 +130,12 @@ class Plan:
         from rlkit.training.warm_cache import to_make
 
         found, first = dict[str, Cost](), dict[Path | None, PlannedRun]()
+        cells = {run.name: run.config for run in to_come}
+        costs = {name: estimate_warm_start(config) for name, config in cells.items()}
         for run in {(run.name, run.config.model.warm_start.seed): run for run in to_come}.values():
             first.setdefault(to_make(run.config), run)
         for folder, run in first.items():
-            if folder and (cost := estimate_warm_start(run.config)):
+            if folder and (cost := costs[run.name]):
                 flops, seconds = found.get(run.name, (0.0, 0.0))
                 found[run.name] = flops + cost[0], seconds + cost[1]
         return found

@@ -1,5 +1,6 @@
 """Where warm starts are kept, and by what they are told apart; without torch, for plans."""
 
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ FACTS = "warm_start.json"  # beside the weights, written last
 VERSION = 2  # part of the cache key: raise it when the same config would give other weights
 
 
+@cache
 def cuda_here() -> bool:
     """Whether torch can compute on a GPU of this machine; a torch for CPUs need not be loaded to tell."""
     if metadata.version("torch").endswith("+cpu"):
