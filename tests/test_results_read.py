@@ -90,9 +90,8 @@ def run_json(**fields) -> str:
 def test_a_damaged_file_of_one_run_hides_the_state_of_no_other(study, file, content):
     path = study / "runs" / "bad" / file
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    console = Console(width=200, file=io.StringIO())
-    console.print(status_table(study))
-    assert " good" in f" {console.file.getvalue()}" or "a, seed" in console.file.getvalue()
+    Console(width=200, file=(shown := io.StringIO())).print(status_table(study))
+    assert "good" in shown.getvalue() or "a, seed" in shown.getvalue()
     assert run_state(study / "runs" / "good").status == "finished"
     if "study.json" not in file:
         assert set(read(study)["run"]) >= {"good"}

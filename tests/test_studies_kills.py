@@ -71,6 +71,7 @@ def test_runs_that_are_killed_at_random_moments_end_with_the_bits_of_one_that_is
         while killed.is_alive() and logged(folder(root)) < target:
             time.sleep(0.001)
         time.sleep(moments.uniform(0, 0.1))
+        assert killed.pid is not None
         with suppress(ProcessLookupError):
             os.killpg(killed.pid, signal.SIGKILL)
         killed.join()

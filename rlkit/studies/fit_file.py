@@ -50,7 +50,7 @@ def fit_file(
         raise UserError(f"{told}: name one with --map {lost[0]}=COLUMN. Columns: {shown}.")
     if y not in table:
         raise UserError(
-            f"--y is {y!r}, and {data} has no such column.{did_you_mean(y, table)} Columns: {shown}."
+            f"--y is {y!r}, and {data} has no such column.{did_you_mean(y, map(str, table))} Columns: {shown}."
         )
     gaps = [f"missing {c}" for c in used if c in table and table[c].isna().any()]
     chosen["exclude"] = as_rules(chosen.get("exclude")) + gaps
