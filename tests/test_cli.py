@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from subprocess import CompletedProcess
 from unittest import mock
 
@@ -19,6 +20,8 @@ from rlkit.errors import UserError
 from rlkit.studies.file import load_one
 from rlkit.studies.plan import make_plan
 from rlkit.studies.terminal import run_end
+
+ROOT = Path(__file__).parent.parent
 
 
 def rlkit_command(*arguments: object) -> CompletedProcess[str]:
@@ -240,3 +243,10 @@ def test_serving_without_its_extra_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "rlkit.serving.app", raising=False)
     done = rlkit_command("serve", "a-model")
     assert done.returncode == 2 and "pip install 'rlkit[serving]'" in done.stderr
+
+
+def test_quickstart_begins_in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = rlkit_command("quickstart", "--dry-run")
+    assert done.returncode == 0 and "18 runs of params/quickstart.yaml" in done.stderr, done.stderr
+    assert (tmp_path / "params/quickstart.yaml").read_text() == (ROOT / "params/quickstart.yaml").read_text()
