@@ -94,7 +94,8 @@ _TOKEN = re.compile(
     r"(?:[eE][+-]?\d+(?![A-Za-z\d]))?)"
     r"|(?P<function>(?:arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|pi"
     r"|infinity|infty|inf|floor|ceil|abs|gcd|lcm|max|min)(?![a-z]))"
-    rf"|(?P<symbol>(?:[A-Za-z]'*|\\(?:{_GREEK})(?![A-Za-z])|\\(?:mathrm|vec|hat|overline)\s*\{{?\s*[A-Za-z]+\s*\}}?)"
+    rf"|(?P<symbol>(?:[A-Za-z](?:'+|\d+(?!\d|\.\d|\^))?|\\(?:{_GREEK})(?![A-Za-z])"
+    r"|\\(?:mathrm|vec|hat|overline)\s*\{?\s*[A-Za-z]+\s*\}?)"
     r"(?:\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\\[A-Za-z]+|\d+|[A-Za-z]))?)"
     r"|(?P<command>\\[A-Za-z]+)|(?P<op>\\[{}|%]|\S))"
 )
@@ -196,7 +197,8 @@ class _Parser:
         if kind == "num":
             return _number(value)
         if kind == "symbol":  # an unknown or a constant, with its subscript
-            return ("sym", re.sub(r"\\mathrm|[\s{}\\]", "", value))
+            name = re.sub(r"\\mathrm|[\s{}\\]", "", value)
+            return ("sym", re.sub(r"^([A-Za-z])(?=\d)", r"\1_", name))  # H2O is no product of H, 2 and O
         if value in _CLOSING:
             self.bars += value == "|"
             node = self.inside(_CLOSING[value])
