@@ -261,6 +261,8 @@ ANSWERS = [
     (r"\frac12", ["1/2 or 0.5", r"\frac{1}{2} \text{ or } 50\%"], ["1/2 or 0.6", "1/2 or 2"]), ("5", [], [r"5\% or 5"]),
     (r"\mathbb{R}", [r"-\infty < x < \infty"], []), (r"x<1 \text{ or } x>4", [r"x\in(-\infty,1)\cup(4,\infty)"], []),
     ("f(n)=2n", ["f(x) = 2x", "2n"], ["f(x)=3x", "g(x)=2x", "f(x)=2n", "f(n)=2x"]), ("f(x)=cx", [], ["f(c)=cx"]),
+    ("H2O", ["H_2O", r"\mathrm{H_2O}"], ["HO2"]), ("x_1", ["x1"], ["x^1", "1x"]), ("2x", [], ["x2"]),
+    (r"\frac n2", [r"\frac{n}{2}", "n/2"], ["n_2"]), (r"\binom n2", [r"\binom{n}{2}"], []), ("5x10^6", ["5000000"], []),
     ("a_n=3n-2", ["a_k=3k-2", "a_{m} = 3m-2"], ["a_n=3k-2", "b_k=3k-2"]), ("a_1=5", [], ["a_2=5"]),
     ("1,3,5,\\ldots,99", [r"\{1,3,5,\ldots,99\}"], [r"\{1,3,5,\ldots,97\}"]),
     (r"\text{infinitely many}", [r"\text{There are infinitely many solutions}"], [r"\text{There are many solutions}"]),

@@ -87,6 +87,9 @@ _GREEK = (
     "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|omicron|rho|sigma|tau|upsilon|phi|chi"
     "|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|ell|hbar|varepsilon|varphi|vartheta"
 )
+_INDEX = (
+    r"(?<!\\frac [A-Za-z])(?<!\\binom [A-Za-z])(?<!\^[A-Za-z])\d+(?!\d|\.\d|\^)"  # of H2O, not of \frac n2
+)
 _TOKEN = re.compile(
     r"\s*(?:"
     r"(?P<num>\d{0,99}\.\d{0,99}(?:(?:\\overline|\\bar|\\dot)\s*\{?\s*\d{1,99}\s*\}?(?:\s*\\dot\s*\{?\d\}?)?"
@@ -94,7 +97,7 @@ _TOKEN = re.compile(
     r"(?:[eE][+-]?\d+(?![A-Za-z\d]))?)"
     r"|(?P<function>(?:arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|pi"
     r"|infinity|infty|inf|floor|ceil|abs|gcd|lcm|max|min)(?![a-z]))"
-    rf"|(?P<symbol>(?:[A-Za-z](?:'+|\d+(?!\d|\.\d|\^))?|\\(?:{_GREEK})(?![A-Za-z])"
+    rf"|(?P<symbol>(?:[A-Za-z](?:'+|{_INDEX})?|\\(?:{_GREEK})(?![A-Za-z])"
     r"|\\(?:mathrm|vec|hat|overline)\s*\{?\s*[A-Za-z]+\s*\}?)"
     r"(?:\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\\[A-Za-z]+|\d+|[A-Za-z]))?)"
     r"|(?P<command>\\[A-Za-z]+)|(?P<op>\\[{}|%]|\S))"
