@@ -192,3 +192,16 @@ def test_provenance_is_recorded(tmp_path):
     assert info["versions"]["verl"] == "0.9.1" and info["hardware"]["cores"] >= 1
     assert info["process"]["pid"] == os.getpid() and info["status"] == "running"
     assert set(info["git"]) in ({"commit", "dirty"}, set())
+
+
+def test_the_commit_stays_with_the_numbers_that_it_made(tmp_path, monkeypatch):
+    for commit, steps in (("a", 2), ("b", 0), ("c", 1)):
+        monkeypatch.setattr(
+            "rlkit.results.store.git_state", lambda commit=commit: {"commit": commit, "dirty": False}
+        )
+        with RunStore.open(config(), tmp_path) as store:
+            for step in range(steps):
+                store.log(step, {"x": 1.0})
+        made_by = "a" if commit == "b" else commit  # nothing was made in an attempt that only looked
+        info = json.loads((store.folder / "run.json").read_text())
+        assert info["git"]["commit"] == made_by and info["attempts"][-1]["commit"] == commit

@@ -90,9 +90,14 @@ class RunStore:
             (self.folder / _SPARE).write_bytes(bytes(_SPARE_BYTES))
         process = _process(os.getpid())
         attempts = [*self.info.get("attempts", []), {**process, **git_state()}]
+        self._makes = {
+            "git": git_state(),
+            "versions": versions(),
+            "hardware": hardware(),
+        }  # the numbers to come
         self.update(
             id=config.id, study=config.study, seed=config.seed, status="running", process=process,
-            attempts=attempts, git=git_state(), versions=versions(), hardware=hardware(),
+            attempts=attempts, **({} if "git" in self.info else self._makes),
         )  # fmt: skip
 
     def update(self, **fields: Any) -> None:
@@ -118,6 +123,8 @@ class RunStore:
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
         """Append one line to metrics.jsonl; a number that is not finite is stored as null: missing."""
+        if any(self.info[name] != value for name, value in self._makes.items()):  # of an earlier attempt
+            self.update(**self._makes)
         numbers = {name: None if value is None else float(value) for name, value in metrics.items()}
         self._append("metrics.jsonl", [{"step": step, "time": datetime.now(UTC).timestamp(), **numbers}])
 
