@@ -9,7 +9,7 @@ plain LoRA, graders, what the allocator loses to fragmentation.
 
 from copy import copy
 from dataclasses import replace
-from math import ceil
+from math import ceil, gcd
 
 from rlkit.compute import adapted
 from rlkit.config import LINEAR, RunConfig
@@ -62,7 +62,8 @@ class Plan:
         if self.verl:  # makes its passes equally large
             self.sequences = ceil(prompts / ceil(prompts / self.sequences))
         self.group = min(self.sequences, n)  # those that share a prompt
-        self.prompts, self.passes = min(prompts, ceil(self.sequences / n)), ceil(prompts * n / self.sequences)
+        begun = 1 + ceil((self.sequences - gcd(self.sequences, n)) / n)  # of a pass that begins amid a group
+        self.prompts, self.passes = min(prompts, begun), ceil(prompts * n / self.sequences)
         # verl pads every row to the limits; here one prompt serves a group.
         self.width = sum(limits) if self.verl else self.prompt + self.response
         shared = (self.sequences - self.prompts) * self.prompt
