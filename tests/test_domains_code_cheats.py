@@ -345,3 +345,15 @@ def test_an_answer_that_comes_byte_by_byte_is_ended_by_the_sandbox():
         rewards = grade_all(router, rows)
     assert [(reward.correct, reward.error) for reward in rewards] == [(False, None)] * 4
     assert {reward.parts["reason"] for reward in rewards} <= {"time", "exit: the program sends no message"}
+
+
+def test_a_message_that_would_take_long_to_read_is_none(router):
+    """A list of a million numbers may be passed to a program, and come back."""
+    forged = "import os, json\ndef half(x):\n    d = b'[\"value\", [[\"list\", [[1], [2]]], [\"list\", []]' + b', [\"list\", []]' * 1_200_000 + b']]'\n    os.write(3, len(d).to_bytes(8, 'big'))\n    while d: d = d[os.write(3, d):]\n    return 9"
+    reward = grade(router, forged, TRUTHS["calls"])
+    assert (reward.correct, reward.parts["reason"]) == (False, "exit: the program sends no message")
+    honest = (
+        "def half(x):\n    return [n / 2 if n % 2 else n // 2 for n in x] if isinstance(x, list) else x / 2"
+    )
+    long = {"functional": "x = list(range(1_000_000))\nassert half(x)[8:10] == [4, 4.5]"}
+    assert grade(router, honest, long).correct

@@ -222,6 +222,17 @@ def test_reasoning_gym_scores_its_own_tasks():
     assert gym(integral, integral, {"entry": {"metadata": integrand}})
     shifted = {"source_dataset": "bitwise_arithmetic", "problem": "((0x74ab << 0x1) >> 0x0)"}
     assert gym("0xe956", "0xe956", {"entry": {"metadata": shifted}}), "it evaluates its problem"
+    number = {"entry": {"metadata": {"source_dataset": "complex_arithmetic", "result": [3, -2]}}}
+    assert gym("3 - 2i", "3 - 2i", number) and not any(
+        gym(nan, "3 - 2i", number) for nan in ("nan", "1+NaNi")
+    )
+    halts = {"entry": {"metadata": {"source_dataset": "game_of_life_halting"}}}
+    assert [gym(said, "False", halts) for said in ("False", "false", "True", "no")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     with pytest.raises(UserError, match="source_dataset"):
         gym("12", "12", {})
 

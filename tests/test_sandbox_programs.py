@@ -20,7 +20,7 @@ from sandbox_here import needs_packages
 from rlkit.config import RewardConfig
 from rlkit.domains.grading import Grading
 from rlkit.errors import UserError
-from rlkit.sandbox import levels, programs
+from rlkit.sandbox import levels, programs, reading
 from rlkit.sandbox.levels import LIMITS, OUTPUT, Jail, choose
 
 # Where RLKIT_REQUIRE_SANDBOX is set (.ci/run), these tests fail without bubblewrap instead of being skipped.
@@ -159,6 +159,29 @@ def test_nothing_of_one_program_reaches_the_next(jail):
     assert run(jail, program).stdout == run(jail, program).stdout == b"[]\n"
     assert run(jail, "import builtins\nbuiltins.print = None").status == 0
     assert run(jail, "import json; print(json.dumps(1))").stdout == b"1\n"
+
+
+SCAN = """found = 0
+with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
+    for line in maps.read().splitlines():
+        (start, end), rights = (int(x, 16) for x in line.split()[0].split('-')), line.split()[1]
+        if 'r' in rights and end - start < 1 << 28:
+            try:
+                memory.seek(start)
+                found += memory.read(end - start).count(b'hidden' + b'-8842')
+            except (OSError, ValueError, OverflowError): pass
+print(found)
+"""
+
+
+def test_no_program_finds_the_tests_of_an_earlier_one_in_memory(level):
+    grading = Grading(RewardConfig(sandbox=level))
+    tests = reading.TestCode("class C(D): pass\n" + "assert f('hidden-8842') == 1\n" * 200)
+    program = "def f(x): return 1\nclass D: pass"
+    tested = programs.run_tests(grading, program, tests)
+    assert (tested.passed, tested.trusted) == (200, False)
+    found = int(programs.run_script(grading, SCAN).stdout)
+    assert 1 <= found < 10  # what it looks for is in its own memory, too
 
 
 def test_a_file_in_a_folder_of_the_system_does_not_reach_the_next_program(jail):

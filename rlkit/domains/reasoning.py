@@ -88,7 +88,13 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
         raise UserError("A reasoning-gym row needs extra_info.entry with metadata.source_dataset.")
     if (answer := tagged(response)) is None:
         return Reward.of(False, reason="no answer")
-    item = json.dumps({"answer": ground_truth, **entry, "metadata": metadata})
+    entry = {"answer": ground_truth, **entry, "metadata": metadata}
+    right = str(entry["answer"]).strip().lower()
+    # What these two scorers give full marks: no number, and any text.
+    nan = name == "complex_arithmetic" and "nan" in answer.lower()
+    if nan or (name == "game_of_life_halting" and answer.strip().lower() != right):
+        return Reward.of(False, score=0.0)
+    item = json.dumps(entry)
     given, modules = [str(name), answer.strip(), item], ("reasoning_gym", "sympy.physics.units")
     value, fault = score_in_sandbox(grading, _SCORE, given, modules)
     if fault:

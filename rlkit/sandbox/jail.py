@@ -69,15 +69,14 @@ class _Server:
 
     def serve(self) -> None:
         self.channel.send("ready")
-        while (request := socket.recv_fds(self.control, 1, 8))[0]:
-            [job] = self.channel.receive()
-            status, reason = self._run(job, request[1])
+        while (request := socket.recv_fds(self.control, 1, 9))[0]:
+            status, reason = self._run(request[1])
             self.channel.send(status, reason)
             # The caller sends one byte for each program: the order to kill it, or that it has read how it ended.
             if reason != "killed" and not self.control.recv(1):
                 return
 
-    def _run(self, job: Mapping[str, Any], descriptors: list[int]) -> tuple[int, str | None]:
+    def _run(self, descriptors: list[int]) -> tuple[int, str | None]:
         """One program from start to end: its exit status (negative: a signal) and why it was killed."""
         contained = self.level == "bubblewrap"
         folder = "/tmp" if contained else tempfile.mkdtemp(prefix="rlkit-jail-")
@@ -94,7 +93,7 @@ class _Server:
                     _mounts(self.limits["FSIZE"])
                 if (program := os.fork()) == 0:  # which has nothing of the life pipe
                     os.chdir(folder)
-                    self._program(job, descriptors)
+                    self._program(*descriptors)
                 for number in descriptors:
                     os.close(number)
                 while (ended := os.wait())[0] != program:
@@ -160,8 +159,11 @@ class _Server:
             except OSError:  # a file, or a folder that is not empty
                 subprocess.run(["rm", "-rf", path], stderr=subprocess.DEVNULL)
 
-    def _program(self, job: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
-        """Be the program's own process: keep its descriptors alone, set the limits, give up every right, do the job."""
+    def _program(self, given: int, *descriptors: int) -> NoReturn:
+        """Be the program's own process: keep its descriptors alone, set the limits, give up every right, do the job. It
+        alone reads the job, so that no later program finds tests in memory that it has from the jail."""
+        with socket.socket(fileno=given) as source:
+            [job] = Channel(source, largest=sys.maxsize).receive()
         for target, number in enumerate(descriptors):
             os.dup2(number, target + 100)
         for target in range(len(descriptors)):

@@ -135,11 +135,13 @@ class Jail(contextlib.AbstractContextManager["Jail"]):
     ) -> None:
         """Have a job done. Its descriptors 0, 1 and 2 are `streams` (nothing where there are none), the next are the
         sockets, which it has from then on."""
-        with open(os.devnull, "r+b", buffering=0) as null, contextlib.ExitStack() as stack:
-            ends = [stack.enter_context(end).fileno() for end in sockets]
+        ours, theirs = socket.socketpair()
+        with open(os.devnull, "r+b", buffering=0) as null, contextlib.ExitStack() as stack, ours:
+            given, *ends = [stack.enter_context(end).fileno() for end in (theirs, *sockets)]
             try:
-                socket.send_fds(self.control, [b"!"], [*(streams or [null.fileno()] * 3), *ends])
-                Channel(self.control, time.monotonic() + _START).send({"seconds": seconds, **job})
+                socket.send_fds(self.control, [b"!"], [given, *(streams or [null.fileno()] * 3), *ends])
+                stack.close()
+                Channel(ours, time.monotonic() + _START, sys.maxsize).send({"seconds": seconds, **job})
             except OSError:
                 self.close()
                 raise RuntimeError("The sandbox broke down before it ran a program.") from None

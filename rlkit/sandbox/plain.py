@@ -15,7 +15,8 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, M
 from contextlib import suppress
 from typing import Any
 
-_LONGEST = 64 << 20  # bytes of one message
+_LONGEST = 16 << 20  # bytes of one message: decoding it takes seconds
+_MOST_OBJECTS = 8 << 20  # in one value
 _MANY = 100_000  # items that are taken from an iterator, hexadecimal digits of a fraction
 _WHOLE = 1 << 60  # a number below it is sent as JSON's
 _DEEPEST = 10_000  # tuples inside one another: hashing deeper ones would exhaust the stack
@@ -150,7 +151,7 @@ class Plain:
                 if id(item) in places:
                     return [places[id(item)]]
                 places[id(item)] = len(objects)
-            if len(objects) > _LONGEST // 8:
+            if len(objects) > _MOST_OBJECTS:
                 raise MemoryError("a value is too big to be passed on")
             objects.append(item)
             return [len(objects) - 1]
