@@ -3,6 +3,7 @@
 Add yours there. A function raises a UserError where the study has no data for its figure."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib
@@ -107,11 +108,9 @@ def main(study: "StudyData", venue: str) -> Drawing:
             if len(found) == len(axes):
                 break
             ax, letter = axes[len(found)], "abcdef"[len(found)]
-            try:
+            with suppress(UserError):  # before anything was drawn
                 found[f"({letter}) {shows}."] = draw(study, venue, ax=ax)
                 ax.set_title(f"({letter})", loc="left", fontweight="bold")
-            except UserError:  # before anything was drawn
-                continue
         if len(found) < LEAST:
             raise UserError(f"The main figure needs data for {LEAST} panels, and the study has {len(found)}.")
         for ax in axes[len(found) :]:

@@ -154,10 +154,7 @@ def latex_table(
 
 
 def _in_words(
-    frame: pd.DataFrame,
-    intervals: Mapping[str, tuple[str, str]],
-    columns: Sequence[str],
-    latex: bool = False,
+    frame: pd.DataFrame, intervals: Mapping[str, tuple[str, str]], columns: Sequence[str], latex: bool = False
 ) -> tuple[pd.DataFrame, list[Any]]:
     """The table with its numbers in words and intervals behind their values, and which columns had numbers."""
     ends = [end for pair in intervals.values() for end in pair]

@@ -142,11 +142,9 @@ def _lines(
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         for style, (label, (band, own)) in zip(styles, lines.items(), strict=True):
-            colour, line = style["color"], style["linestyle"]
-            ax.plot(band[along], band["prediction"], color=colour, linestyle=line)
-            ax.fill_between(
-                band[along], band["low"], band["high"], color=colour, alpha=min(0.15, 0.6 / len(lines)), lw=0
-            )
+            colour, alpha = style["color"], min(0.15, 0.6 / len(lines))
+            ax.plot(band[along], band["prediction"], color=colour, linestyle=style["linestyle"])
+            ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=alpha, lw=0)
             for held, part in own.groupby("held_out"):
                 marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
                 held_label = "_" if several else f"{label}, held out"  # a group's name stands once

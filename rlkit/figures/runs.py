@@ -54,9 +54,8 @@ def learning_curves(
             ax.plot(line[x], line[metric], **styles[name], markevery=max(1, len(line) // 10), label=str(name))
         if log and df["model.path"].nunique() > 1:  # what is best for the compute, whatever the size
             best = shown.sort_values(x)
-            ax.plot(
-                best[x], best[metric].cummax(), drawstyle="steps-post", color="0.85", linewidth=4, zorder=0.9
-            )
+            stairs: Any = {"drawstyle": "steps-post", "color": "0.85", "linewidth": 4, "zorder": 0.9}
+            ax.plot(best[x], best[metric].cummax(), **stairs)
         label_axes(ax, x, metric)
         for _, row in mean[mean[x] <= 0].iterrows() if log else ():  # hollow at the left edge
             place: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 4}
@@ -132,9 +131,8 @@ def against(
         for name, style in styles.items():
             part = rows[rows[by] == name]
             error = [part[y] - part["low"], part["high"] - part[y]]
-            ax.errorbar(
-                part[x], part[y], yerr=error, fmt="none", color=style["color"], elinewidth=0.8, capsize=2
-            )
+            bar: Any = {"fmt": "none", "color": style["color"], "elinewidth": 0.8, "capsize": 2}
+            ax.errorbar(part[x], part[y], yerr=error, **bar)
             ax.plot(part[x], part[y], **style, label=str(name))
             ax.plot(part.loc[some, x], part.loc[some, y], **style | HOLLOW, zorder=3)
         if some.any():
@@ -245,9 +243,8 @@ def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: Axes | None 
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
         label_axes(ax, "k", "pass@k")
-        if (
-            fig.get_label() != paper_style.LETTERED
-        ):  # as an artist, since a second legend takes the first's place
+        if fig.get_label() != paper_style.LETTERED:
+            # As an artist, since a second legend takes the first's place.
             key: dict[str, Any] = {"color": "0.4", "marker": "o", **dashed}
             ax.add_artist(ax.legend(ax.plot([], [], **key), ["before training"], loc="lower right"))
         legend(ax, ends=True)

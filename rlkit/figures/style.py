@@ -99,9 +99,8 @@ def looks(df: pd.DataFrame, by: str = "model.path") -> dict[Any, dict[str, Any]]
         sized = dict(zip(dict.fromkeys(models), _of_models(list(dict.fromkeys(models))), strict=True))
         styles = [look(models[:i].count(models[i]) if models else i) for i in range(len(names))]
         if len(sized) > 1:
-            styles = [
-                one | {"color": sized[model]["color"]} for one, model in zip(styles, models, strict=True)
-            ]
+            both = zip(styles, models, strict=True)
+            styles = [style | {"color": sized[model]["color"]} for style, model in both]
     present = set(df[by])
     return {name: style for name, style in zip(names, styles, strict=True) if name in present}
 
@@ -270,11 +269,8 @@ def legend(ax: Axes, title: str | None = None, ends: bool = False) -> None:
     if ends and len(labels) < 12:
         curves = sorted(zip(handles, labels, strict=True), key=lambda curve: -curve[0].get_ydata()[-1])
         small: Any = {"fontsize": 7 if width < NARROW else 8, "handlelength": 1.2, "handletextpad": 0.4}
-        small |= {
-            "title": title and wrapped(title, ax, 1),
-            "title_fontsize": small["fontsize"],
-            "borderpad": 0,
-        }
+        heading = title and wrapped(title, ax, 1)
+        small |= {"title": heading, "title_fontsize": small["fontsize"], "borderpad": 0}
         shown = ax.legend(*zip(*curves, strict=True), **beside, **small)
         for text, (curve, _) in zip(shown.get_texts(), curves, strict=True):
             text.set_color(curve.get_color())  # not that of a hollow marker's face

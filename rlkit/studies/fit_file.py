@@ -49,9 +49,8 @@ def fit_file(
         told = f"{form.name} needs {lost[0]!r}, and {data} has no column {x.get(lost[0], lost[0])!r}"
         raise UserError(f"{told}: name one with --map {lost[0]}=COLUMN. Columns: {shown}.")
     if y not in table:
-        raise UserError(
-            f"--y is {y!r}, and {data} has no such column.{did_you_mean(y, map(str, table))} Columns: {shown}."
-        )
+        near = did_you_mean(y, map(str, table))
+        raise UserError(f"--y is {y!r}, and {data} has no such column.{near} Columns: {shown}.")
     gaps = [f"missing {c}" for c in used if c in table and table[c].isna().any()]
     chosen["exclude"] = as_rules(chosen.get("exclude")) + gaps
     result = fit(table, form, y=y, x=x or None, **chosen)

@@ -82,10 +82,9 @@ def _assigned(cell: str) -> dict[str, Any]:
     for node in ast.parse(cell).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name):
-            try:
+            defaults[target.id] = ...
+            with suppress(ValueError):
                 defaults[target.id] = ast.literal_eval(node.value)  # type: ignore[attr-defined]
-            except ValueError:
-                defaults[target.id] = ...
     return defaults
 
 
@@ -112,9 +111,8 @@ def check_parameters(source: str | Path, values: Mapping[str, Any], defaults: An
 def at_project_root() -> Path:
     """Change to the project's folder, the nearest parent with `params/`, and return it: JupyterLab starts a kernel in
     its notebook's folder, papermill in the caller's. A UserError for a parameter that the notebook lacks."""
-    cells = getattr(sys.modules["__main__"], "In", [])[
-        1:3
-    ]  # the defaults, and what papermill sets beside them
+    # The cells of the defaults, and of what papermill sets beside them.
+    cells = getattr(sys.modules["__main__"], "In", [])[1:3]
     if len(cells) == 2 and cells[1].startswith("# Parameters\n"):
         check_parameters("This notebook", _assigned(cells[1]), _assigned(cells[0]))
     here = Path.cwd()

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -75,7 +76,7 @@ def study(
         options: of the executor (rlkit.studies.executors.make_executor).
 
     Raises a UserError before anything is started, KeyboardInterrupt when running runs have ended at a checkpoint."""
-    plan = make_plan(path, overrides, root, say=terminal.note)
+    plan = make_plan(path, overrides, root, say=partial(print, file=sys.stderr, flush=True))
     chosen = make_executor(executor, workers, len(plan.runs), options)
     plan = plan.with_threads(chosen.threads)
     terminal.show_plan(plan, chosen.workers)

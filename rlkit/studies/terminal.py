@@ -1,7 +1,6 @@
 """What the terminal shows of runs and studies: a plan with its cost, how far each run is, and how it ended."""
 
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -201,11 +200,6 @@ def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> N
 def say(line: str, style: str | None = None) -> None:
     """Print a line as it is."""
     console.print(line, style=style, markup=False)
-
-
-def note(line: str) -> None:
-    """Say on stderr what is going on."""
-    print(line, file=sys.stderr, flush=True)
 
 
 class Board:
