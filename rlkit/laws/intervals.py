@@ -109,8 +109,9 @@ def absorbed(found: Optimum) -> np.ndarray:
 def wild(found: Optimum, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) noise in units of `Optimum.sizes()`: the residuals of each cluster times a random sign, as errors of a
     fit without it (CR3: what the fit absorbs of a cluster is given back)."""
-    cluster, H = found.table.cluster, absorbed(found)
-    e, groups = found.residuals / found.sizes(), _clusters(found.table)
+    cluster, H, e = found.table.cluster, absorbed(found), found.residuals / found.sizes()
+    assert cluster is not None
+    groups = int(cluster.max()) + 1
     for i in range(groups):
         own = cluster == i
         values, vectors = np.linalg.eigh(np.eye(own.sum()) - H[:, own].T @ H[:, own])
@@ -119,15 +120,11 @@ def wild(found: Optimum, count: int, rng: np.random.Generator) -> np.ndarray:
     return np.sqrt((groups - 1) / groups) * e * rng.choice([*-WEBB, *WEBB], size=(count, groups))[:, cluster]
 
 
-def _clusters(rows: Table) -> int:
-    return 0 if rows.cluster is None else int(rows.cluster.max()) + 1
-
-
 def draw_weights(table: Table, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) weights of case and cluster resamples: `table.weights` times the draws of each row."""
     n = len(table)
     if table.cluster is not None:
-        units = _clusters(table)
+        units = int(table.cluster.max()) + 1
         counts = rng.multinomial(units, np.full(units, 1 / units), size=count)
         return counts[:, table.cluster] * table.weights
     chosen = rng.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
@@ -161,7 +158,7 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
         kind, rho = "autoregressive", noise.rho
         freedom = units = max(2, round(float(np.interp(rho, noise.GRID, noise.freedom))))
     elif rows.cluster is not None:
-        units = _clusters(rows)
+        units = int(rows.cluster.max()) + 1
         if kind == "case":
             kind, freedom = "cluster", units - 1
         else:  # less the directions that the fit absorbs between clusters

@@ -64,9 +64,8 @@ def run_state(folder: Path) -> RunState:
         return _state(folder)
     except DAMAGE as error:
         what = f"{type(error).__name__}: {error}"[:200]
-        return RunState(
-            "unreadable", reason=f"a file in {folder} is damaged ({what}): restore it, or delete the run"
-        )
+        told = f"a file in {folder} is damaged ({what}): restore it, or delete the run"
+        return RunState("unreadable", reason=told)
 
 
 def _state(folder: Path) -> RunState:
@@ -89,12 +88,11 @@ def _state(folder: Path) -> RunState:
     if status == "running" and pace is not None and step is not None and total is not None:
         left = pace * (total - step)
     last = {name: [float(row[name]) for row in rows if row.get(name) is not None][-1:] for name in ENDING}
-    rewards = [row["critic/score/mean"] for row in rows if row.get("critic/score/mean") is not None]
     return RunState(
-        status=status, step=step, total=total, seed=config.get("seed"), reward=float(rewards[-1]) if rewards else None,
+        status=status, step=step, total=total, seed=config.get("seed"), pace=pace, left=left, updated=updated,
+        reward=next(iter(last["critic/score/mean"]), None),
         before=passed[0] if passed else None, now=passed[-1] if passed else None,
-        seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0, pace=pace, left=left, updated=updated,
-        device=_device(info, trainer), reason=reason,
+        seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0, device=_device(info, trainer), reason=reason,
         phase=str(info.get("phase") or "") if status == "running" else "",
         ending=tuple(found[0] for found in last.values()) if all(last.values()) else (),
     )  # fmt: skip
