@@ -180,7 +180,6 @@ class Ledger:
 
     @property
     def total(self) -> float:
-        """FLOPs of all phases."""
         return sum(self.flops.values())
 
     def metrics(self) -> dict[str, float]:

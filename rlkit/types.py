@@ -58,6 +58,11 @@ class Task:
             return self.id
         return content_hash(" ".join(" ".join(m["content"] for m in self.prompt).split()))
 
+    @property
+    def worked_answer(self) -> str:
+        """What a correct response says: the worked solution, or else the ground truth as text."""
+        return str(self.extra_info.get("solution") or self.ground_truth)
+
     @classmethod
     def ask(cls, data_source: str, question: str, ground_truth: Any, **fields: Any) -> Task:
         """A task whose prompt is one user message."""

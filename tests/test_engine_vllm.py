@@ -30,7 +30,7 @@ def sampler(policy):
 
 
 def prompts(policy) -> list[np.ndarray]:
-    return [np.array(policy.encode([{"role": "user", "content": p}])) for p in PROMPTS]
+    return [np.array(policy.encode_all([[{"role": "user", "content": p}]])[0]) for p in PROMPTS]
 
 
 def gap(policy, groups, temperature=1.0) -> float:

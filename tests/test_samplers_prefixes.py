@@ -6,7 +6,7 @@ import tiny
 import torch
 
 from rlkit.models.attention import pad_right
-from rlkit.samplers.prefixes import MOST_CELLS, PrefixCache, alike
+from rlkit.samplers.cache import MOST_CELLS, PrefixCache, alike
 from rlkit.samplers.torch import TorchSampler
 
 

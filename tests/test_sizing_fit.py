@@ -248,7 +248,7 @@ def test_ladder_answers_are_as_long_as_worked_ones_and_prompts_as_the_tokenizer_
     config = load("params/train.yaml", {})
     (prompt, response, longest), policy = expected_lengths(config), load_policy(config.model)
     tasks = TaskStream(config, held_out(config)).batch(1)
-    prompts = [len(policy.encode(task.prompt)) for task in tasks]
+    prompts = [len(policy.encode_all([task.prompt])[0]) for task in tasks]
     assert prompt == round(sum(prompts) / len(prompts))
     assert 1 < response < longest == config.data.max_response_length
     random = load("params/train.yaml", {"model.warm_start.kind": "none"})

@@ -20,7 +20,7 @@ from rlkit.errors import UserError
 from rlkit.models.loading import load_policy, save_model
 from rlkit.training import optimizer, warm_cache, warm_start
 from rlkit.training.learner import SupervisedTrainer
-from rlkit.training.warm_start import worked_answer, worked_batch
+from rlkit.training.warm_start import worked_batch
 
 
 @pytest.fixture(autouse=True)
@@ -188,7 +188,7 @@ def test_what_a_start_costs_is_that_of_its_steps():
 def test_answers_longer_than_the_limit_are_left_out():
     policy = load_policy(config().model)
     tasks = TaskStream(config(), held_out(config())).batch(1)
-    lengths = [len(policy.encode(t.prompt)) + len(worked_answer(t)) + 1 for t in tasks]
+    lengths = [len(policy.encode_all([t.prompt])[0]) + len(t.worked_answer) + 1 for t in tasks]
     batch = worked_batch(policy, tasks, limit=min(lengths))
     assert batch is not None and len(batch) == lengths.count(min(lengths))
     assert worked_batch(policy, tasks, limit=3) is None

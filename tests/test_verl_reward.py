@@ -34,7 +34,7 @@ def call(task: Task, response: str, **options):
 
 def test_threads_get_the_scores_of_the_router_under_the_same_keys():
     tasks = [sources.parse(kind).task(k) for kind in KINDS for k in range(6)]
-    answers = [(t, str(t.extra_info.get("solution") or t.ground_truth)) for t in tasks]
+    answers = [(t, t.worked_answer) for t in tasks]
     with ThreadPoolExecutor(16) as pool:
         results = list(pool.map(lambda pair: call(*pair), answers * 3))
     for (task, answer), result in zip(answers * 3, results, strict=True):

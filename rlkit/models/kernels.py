@@ -63,7 +63,6 @@ class RMSNorm(torch.autograd.Function):
 
 
 def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
-    """See `Kernels`."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     x, weight, epsilon = x.to(dtype), norm[0].to(dtype), norm[1]
     if x.is_cuda:

@@ -42,12 +42,10 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return next(self.model.parameters()).device
 
     @property
     def base(self) -> Any:
-        """The causal model, without the peft model around it."""
         return base_of(self.model)
 
     @property
@@ -55,12 +53,8 @@ class Policy:
         """The precision it computes in; master weights may be float32 under it."""
         return getattr(self.base, "compute_dtype", None) or self.base.dtype
 
-    def encode(self, messages) -> list[int]:
-        """Token ids of a chat prompt by the model's own template; its words are never control tokens."""
-        return self.encode_all([messages])[0]
-
     def encode_all(self, chats: Sequence) -> list[list[int]]:
-        """`encode` of many prompts at once."""
+        """Token ids of chat prompts by the model's own template; their words are never control tokens."""
         return encode_chats(self.tokenizer, chats)
 
     def decode(self, ids) -> str:

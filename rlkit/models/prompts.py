@@ -34,13 +34,10 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables
         texts = tokenizer.apply_chat_template([m.messages for m in marked], **options) if marked else []
     except TemplateError as error:
         raise UserError(f"The model's chat template refuses a prompt: {str(error).rstrip('.')}.") from None
-    plain = [
-        text for chat, text in zip(marked, texts, strict=True) if not chat.names
-    ]  # together: some 5 times faster
+    pairs = list(zip(marked, texts, strict=True))
+    plain = [text for chat, text in pairs if not chat.names]  # together: some 5 times faster
     encoded = iter(tokenizer(plain, add_special_tokens=False).input_ids if plain else ())
-    return [
-        chat.encode(text) if chat.names else next(encoded) for chat, text in zip(marked, texts, strict=True)
-    ]
+    return [chat.encode(text) if chat.names else next(encoded) for chat, text in pairs]
 
 
 def ladder_length(chat: Sequence[Message]) -> int:

@@ -81,8 +81,7 @@ def shape_of(path: str) -> Shape:
 
 
 def row_bucket(size: int) -> int:
-    """`size` rounded up to a power of two, at least FEWEST_ROWS; above MANY_ROWS, where every row takes time, to an
-    eighth of one."""
+    """`size` rounded up to a power of two from FEWEST_ROWS on; above MANY_ROWS, where rows cost, to an eighth of it."""
     power = max(FEWEST_ROWS, 1 << (size - 1).bit_length())
     step = power // 8 if power > MANY_ROWS else power
     return -(-size // step) * step

@@ -123,8 +123,7 @@ def expected_lengths(config: RunConfig) -> tuple[int, int, int]:
     prompt, answer = fmean(round(len(text) / LETTERS) + FRAME for text in texts), longest * MEAN_ANSWER
     if is_ladder(config.model.path):  # its tokens are bytes
         prompt = fmean(ladder_length(task.prompt) for task in tasks)
-        worked = [str(task.extra_info.get("solution") or task.ground_truth) for task in tasks]
-        answer = fmean(len(text.encode()) + 1 for text in worked)
+        answer = fmean(len(task.worked_answer.encode()) + 1 for task in tasks)
         if config.model.warm_start.kind == "none":
             answer = 262  # of random tokens, until one ends the answer
     return min(limit, round(prompt)), max(1, min(longest, round(answer))), longest

@@ -5,19 +5,16 @@ Denominators are counted over the whole mini-batch, in which a sequence that is 
 Importing verl takes seconds and loads ray, so it happens inside functions.
 """
 
-from __future__ import annotations
-
 import inspect
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from rlkit.config import Actor, RolloutCorrection, RunConfig
-    from rlkit.types import Batch
+from rlkit.config import Actor, RolloutCorrection, RunConfig
+from rlkit.types import Batch
 
 WHITENING = {"gae", "turn_gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline"}
 """Estimators that divide by the deviation over tokens, which one token has not."""

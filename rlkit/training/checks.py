@@ -4,6 +4,7 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rlkit.config import RunConfig
@@ -12,6 +13,7 @@ from rlkit.data import TaskStream, held_out
 from rlkit.data.prompt_lengths import countable
 from rlkit.errors import UserError, did_you_mean
 from rlkit.models.shapes import LADDER, WINDOW, at_hand, is_ladder
+from rlkit.results.store import read_json
 from rlkit.rewards import scorer_of
 
 UNDECIDED = 0.05  # share of answers that no scorer decided, above which the verdicts depend on the machine
@@ -45,13 +47,9 @@ def preflight(config: RunConfig) -> None:
     stream = TaskStream(made, tests)
     stream.batch(1)
     check_metrics(config, {task.data_source for task in tests} | set(stream.suites))
-    if path in LADDER:
-        check_window(config, WINDOW)
-    elif at_hand(path):
-        from transformers import AutoConfig  # seconds, which other plans do without
-
-        check_window(config, getattr(AutoConfig.from_pretrained(path), "max_position_embeddings", None))
     if at_hand(path):
+        own = {"max_position_embeddings": WINDOW} if path in LADDER else read_json(Path(path) / "config.json")
+        check_window(config, own.get("max_position_embeddings"))
         stream.check_prompts(tests)
 
 

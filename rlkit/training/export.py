@@ -115,8 +115,7 @@ def write_environments(folder: Path, acted_in: Iterable[BaseEnvironment]) -> Non
 
 def export(path: str | Path, folder: str | Path) -> Path:
     """Write a run's policy as a Hugging Face folder that transformers and `vllm serve` load. A LoRA run's adapter is
-    merged, and kept in `adapter/`, too. Raises UserError where `folder` is not empty or in `path`, or that cannot be
-    opened."""
+    merged, and kept in `adapter/`, too. Raises UserError where `path` does not open, `folder` is in it or not empty."""
     folder = Path(folder)
     if Path(path).is_dir() and folder.resolve().is_relative_to(Path(path).resolve()):
         raise UserError(f"{folder} lies in {path}, which is exported: give a folder outside of it.")

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,6 @@ from rlkit.models.loading import Policy
 from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
 from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch
-
-T = TypeVar("T")
 
 
 class Learner:
@@ -106,9 +104,9 @@ class Learner:
         return self._each(parts, backward, flops, self.phase, batch, needed, whole)
 
     def _each(
-        self, parts: Callable[[], Iterable[Rows]], work: Callable[[Rows], T], flops: Callable[[Work], float],
+        self, parts: Callable[[], Iterable[Rows]], work: Callable[[Rows], Any], flops: Callable[[Work], float],
         phase: str, batch: Batch, rows: Tensor, whole: bool = False,
-    ) -> list[T]:  # fmt: skip
+    ) -> list[Any]:  # fmt: skip
         """What `work` returns of each of the `parts`, counted as `phase`; in halves where memory runs out."""
         while True:
             try:

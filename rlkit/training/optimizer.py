@@ -106,7 +106,6 @@ class HostMoments:
         self.optimizer, self._host = optimizer, dict[tuple[torch.Tensor, str], torch.Tensor]()
 
     def fetch(self) -> None:
-        """Bring the moments to their parameters' device."""
         for parameter, name, moment in self._moments():
             self.optimizer.state[parameter][name] = moment.to(parameter.device, non_blocking=True)
 

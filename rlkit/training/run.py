@@ -231,7 +231,6 @@ class TrainingRun:
             self._log()
 
     def end_step(self) -> None:
-        """Log the step's metrics."""
         self.metrics["timing_s/step"] = time.perf_counter() - self._began
         self.ledger.time("step", self.metrics["timing_s/step"])
         named = {"reward": "critic/score/mean", "pass@1": "eval/pass@1"}

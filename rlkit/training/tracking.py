@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,10 @@ class Tracker:
         self._run: Any = None
         if "wandb" not in config.trainer.logger:
             return
-        try:
-            import wandb
-            from wandb.errors import AuthenticationError, CommError
-        except ModuleNotFoundError:
-            raise UserError(
-                "trainer.logger names wandb, which is not installed: pip install 'rlkit[wandb]'."
-            ) from None
+        if find_spec("wandb") is None:
+            raise UserError("trainer.logger names wandb, which is not installed: pip install 'rlkit[wandb]'.")
+        import wandb
+        from wandb.errors import AuthenticationError, CommError
 
         options: dict[str, Any] = {
             "project": os.environ.get("WANDB_PROJECT", "rlkit"), "id": config.id, "name": config.id, "resume": "allow",

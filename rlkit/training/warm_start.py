@@ -36,15 +36,10 @@ LOOK_EVERY = 10  # steps between those that are shown
 Progress = Callable[[int, int, float], None]
 
 
-def worked_answer(task: Task) -> str:
-    """What a correct response to this task says: its worked solution, or else the ground truth as text."""
-    return str(task.extra_info.get("solution") or task.ground_truth)
-
-
 def worked_batch(policy: Policy, tasks: Sequence[Task], limit: int = 0) -> Batch | None:
     """Tasks with their worked answers and an end of turn, of up to `limit` tokens (0: any); None where none is left."""
     prompts, end = policy.encode_all([task.prompt for task in tasks]), policy.tokenizer.eos_token_id
-    answers = policy.tokenizer([worked_answer(task) for task in tasks], add_special_tokens=False).input_ids
+    answers = policy.tokenizer([task.worked_answer for task in tasks], add_special_tokens=False).input_ids
     pairs = [(np.array(p), np.array([*a, end])) for p, a in zip(prompts, answers, strict=True)]
     pairs = [(p, a) for p, a in pairs if not limit or len(p) + len(a) <= limit]
     chosen = [p for p, _ in pairs], [a for _, a in pairs]

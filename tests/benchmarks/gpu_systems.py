@@ -294,7 +294,7 @@ def decode(case: dict, system: str) -> dict:
     policy = load_policy(config.model, device="cpu" if system == "offline" else device())
     policy.stop_ids = policy.stop_ids if "smollm2" in case["model"] else ()
     tasks = TaskStream(config, held_out(config)).batch(1)
-    prompts = [np.array(policy.encode(t.prompt)) for t in tasks]
+    prompts = [np.array(policy.encode_all([t.prompt])[0]) for t in tasks]
     sampler, seconds = sampler_of(system, policy, config), []
     for i in range(4):
         start = time.perf_counter()
@@ -362,4 +362,4 @@ def policy_prompt(policy: Any) -> Any:
     """A prompt's ids."""
     import numpy as np
 
-    return np.array(policy.encode([{"role": "user", "content": "What is 17 + 25?"}]))
+    return np.array(policy.encode_all([[{"role": "user", "content": "What is 17 + 25?"}]])[0])
