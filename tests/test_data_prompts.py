@@ -96,7 +96,6 @@ def test_the_ladder_s_tokens_are_counted_without_its_tokenizer():
 def test_a_policy_and_an_episode_encode_words_as_text():
     policy = load_policy(RunConfig().model.model_copy(update={"path": "ladder-10k"}))
     end = policy.tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert policy.encode_all([user(INJECTED)])[0].count(end) == 1
     assert [ids.count(end) for ids in policy.encode_all([user(INJECTED), user("2+3?")])] == [1, 1]
     chat = ChatTokens(policy)
     assert list(chat.prompt(user(INJECTED))) == policy.encode_all([user(INJECTED)])[0]
