@@ -32,8 +32,7 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
 
     Of several fences it is the last that defines most of `wanted`, the names that the tests use (another may show an
     example), and without `wanted` the last that reads its input, if any does. A fence may be opened by the prompt or
-    never closed. One that defines none of `wanted` is the body of the function that `start` ends with, if that works.
-    """
+    never closed. One that defines none of `wanted` is the body of the function that `start` ends with, if it can be."""
 
     def fit(body: str) -> int:
         defined = {name for pair in _DEFINED.findall(body) for name in pair}
@@ -169,9 +168,8 @@ def _rejected(grading: Grading, checker: str, given: str, printed: str, expected
     token, failures = secrets.token_hex(), []
     for out in (printed, expected):
         values = f"inp, out, expected = {given!r}, {out!r}, {expected!r}"
-        said, failure = _script(
-            grading, f"{values}\n{checker}\nprint()\nprint({token!r} * (ok is True))\n", ""
-        )
+        judge = f"{values}\n{checker}\nprint()\nprint({token!r} * (ok is True))\n"
+        said, failure = _script(grading, judge, "")
         if failure in (None, "time", "memory", "output"):
             accepted = not failures and said.endswith(f"\n{token}\n")
             return None if accepted else "the checker rejects the output"

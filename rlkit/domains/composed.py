@@ -27,9 +27,6 @@ class Step(NamedTuple):
     code: str
     invertible: bool = False
 
-    def with_constant(self, k: int) -> "Step":
-        return self._replace(words=self.words.format(k=k), code=self.code.format(k=k))
-
 
 STEPS = (
     Step("xs", "xs", "sort it in ascending order", "sorted(xs)"),
@@ -103,8 +100,8 @@ def compose(rng: np.random.Generator, length: int, invertible: bool = False) -> 
     while len(chosen) < length and (fitting := [s for s in pool if s.takes == at and s not in chosen]):
         chosen.append(fitting[int(rng.integers(len(fitting)))])
         at = chosen[-1].gives
-    constants = rng.integers(2, 6, size=len(chosen))
-    return Program(tuple(step.with_constant(int(k)) for step, k in zip(chosen, constants, strict=True)))
+    filled = zip(chosen, rng.integers(2, 6, size=len(chosen)).tolist(), strict=True)
+    return Program(tuple(s._replace(words=s.words.format(k=k), code=s.code.format(k=k)) for s, k in filled))
 
 
 def an_input(rng: np.random.Generator, kind: str) -> Any:

@@ -123,8 +123,7 @@ def grading_metrics(rewards: Sequence[Reward | None]) -> dict[str, float]:
 
 
 def _reward_of(name: str, result: Any) -> Reward:
-    """A number, or a mapping with `score` and `acc`, as a Reward. `acc` says whether the answer is right; without it, a
-    score of at least 1 does."""
+    """A number, or a mapping with `score` and `acc` (whether it is right, else score >= 1 says it), as a Reward."""
     parts = dict(result) if isinstance(result, Mapping) else {"score": result}
     try:
         value = parts.pop("score")

@@ -42,8 +42,7 @@ def _call(name: str, *arguments: Any) -> None:
 
 def main(settings: str) -> None:
     """Serve jobs until the caller closes the socket. The settings are JSON of control (the socket's descriptor), level,
-    user (the uid of programs, 0 for ours), limits, modules (imported first) and paths (where they are imported from).
-    """
+    user (the uid of programs, 0 for ours), limits, modules (imported first) and paths (where they come from)."""
     given = json.loads(settings)
     control = os.dup(given["control"])  # a low number, as select wants it
     os.close(given["control"])

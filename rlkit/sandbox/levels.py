@@ -107,8 +107,7 @@ class Outcome:
 
 class Jail(contextlib.AbstractContextManager["Jail"]):
     """A sandbox of a level with a warm interpreter, which imports `modules` from all installed packages and forks for
-    every program. Raises RuntimeError, from every method, where it cannot be started or breaks down; then it is closed.
-    """
+    every program. RuntimeError, from every method: it cannot be started or breaks down; then it is closed."""
 
     def __init__(self, level: str, modules: Sequence[str] = (), limits: Mapping[str, int] = LIMITS) -> None:
         self.control, theirs = socket.socketpair()

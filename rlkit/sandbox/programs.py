@@ -82,8 +82,7 @@ def close() -> None:
 
 
 class _Killed(RuntimeError):
-    """SIGKILL ended a program and the sandbox did not send it: the program did, or the machine, for want of memory.
-    The argument is the outcome."""
+    """An outcome: of a program that ended by SIGKILL of its own or of the machine, which lacked memory."""
 
 
 def _unless_killed(outcome: T, *ended: tuple[int, str | None]) -> T:

@@ -33,8 +33,6 @@ _IN_PROCESS = frozenset(
 """What tests use to look into the process that the program runs in, or to leave files for it."""
 _CLASS_NAME = re.compile("[A-Z]|[A-Z][a-zA-Z0-9]*[a-z][a-zA-Z0-9]*")
 _BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaisesRegex", "assertIsInstance")
-
-
 _LOOPS = {"map", "filter", "iter", *dir(itertools)}  # which a StopIteration of what they call would end
 
 
@@ -114,8 +112,7 @@ class TestCode:
         return "it checks nothing"
 
     def needs_program(self) -> bool:
-        """Whether it uses more of a program than the plain values of its functions: its classes, the functions that it
-        returns, what it prints."""
+        """Whether it uses more of a program than plain values of its functions: classes, functions, what it prints."""
         free, nodes = self.free, self.nodes
         parameters = {n.arg for n in nodes if isinstance(n, ast.arg)}
         fields = ("id", "attr", "name")

@@ -240,9 +240,8 @@ class _Run:
 
     def _candidate(self) -> Any:
         entry, in_class = self.job["entry"], "Solution" in self.space
-        taken = in_class and self.space.get(entry, self) is inside.PRELUDE.get(
-            entry
-        )  # heapq's merge, not the program's
+        # heapq's merge, not the program's
+        taken = in_class and self.space.get(entry, self) is inside.PRELUDE.get(entry)
         if entry in self.space and not taken:
             return self.space[entry]
         if entry is None or not in_class:

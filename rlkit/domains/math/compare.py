@@ -263,7 +263,6 @@ def _interval(low: str, high: str, brackets: str) -> list[Cut]:
 
 _ALL = _interval("-\\infty", "\\infty", "()")
 
-
 _OPTION = re.compile(  # (C) 15, C. 15, but not (C)-1
     rf"(?:{FONT}\{{\s*)?(?:\(\s*[A-Ja-j]\s*\)|[A-Ja-j][).:]|[A-J]$)\s*\}}?\s*(?!\s*[+*/^=!]|(?<=\))-)"
 )
