@@ -156,8 +156,7 @@ class AgenticTrainer:
             raise UserError("Every trajectory has the return 0, so none is better: mend the rewards.")
         weights = np.exp((returns - returns.max()) / (self.config.temperature * returns.std() or 1.0))
         chat = ChatTokens(self.policy)
-        pairs = [(t, w) for t, w in zip(trajectories, weights, strict=True) if w and len(t)]
-        examples = [encode(chat, t, w) for t, w in pairs]
+        examples = [encode(chat, t, w) for t, w in zip(trajectories, weights, strict=True) if w and len(t)]
         fitting = [e for e in examples if len(e.prompt_ids) + len(e.response_ids) <= self.config.max_length]
         self.left_out = len(trajectories) - len(fitting)
         if not fitting:

@@ -62,10 +62,8 @@ class ActionResult:
     info: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.observation, str) or HALF.search(self.observation):
-            raise TypeError(
-                f"the observation {self.observation!r}: an observation is a string of whole characters"
-            )
+        if not isinstance(text := self.observation, str) or HALF.search(text):
+            raise TypeError(f"the observation {text!r}: an observation is a string of whole characters")
         if not isinstance(self.reward, numbers.Real) or not math.isfinite(self.reward):
             raise TypeError(f"the reward {self.reward!r}: a reward is a finite number")
         if not isinstance(self.done, bool | np.bool_):
@@ -160,11 +158,9 @@ class BaseEnvironment(Component, metaclass=AttributesMeta):
         except (InvalidAction, UserError):
             raise
         except (Exception, SystemExit) as error:
-            frames, ours = (
-                traceback.extract_tb(error.__traceback__),
-                (__file__, "<string>", inspect.getfile(BaseModel)),
-            )
-            at = next((f for f in reversed(frames) if f.filename not in ours), None)
+            ours = __file__, "<string>", inspect.getfile(BaseModel)
+            frames = reversed(traceback.extract_tb(error.__traceback__))
+            at = next((f for f in frames if f.filename not in ours), None)
             place = f" ({Path(at.filename).name}, line {at.lineno})" if at else ""
             told = f"{what or f'answered {method}() with'} {type(error).__name__}: {error}{place}"
             raise BrokenEnvironment(f"The environment {self.kind_name!r} {told}.") from error
@@ -178,9 +174,11 @@ class BaseEnvironment(Component, metaclass=AttributesMeta):
         try:
             return self.model_copy(deep=True)
         except Exception as error:
-            raise BrokenEnvironment(
-                f"The environment {self.kind_name!r} cannot be copied ({error}): make in reset or step what cannot."
-            ) from None
+            told, fix = (
+                f"The environment {self.kind_name!r} cannot be copied",
+                "make in reset or step what cannot",
+            )
+            raise BrokenEnvironment(f"{told} ({error}): {fix}.") from None
 
     def problem(self, rng: np.random.Generator) -> Problem:
         """A generated problem: a JSON mapping, a function of the options and of `rng` alone."""
@@ -201,10 +199,11 @@ class BaseEnvironment(Component, metaclass=AttributesMeta):
         try:
             json.dumps(dict(problem))
         except (TypeError, ValueError, RecursionError) as error:
-            told = f"problem(rng) of {self.kind_name!r} returned {str(problem)[:200]}"
-            raise BrokenEnvironment(
-                f"{told}: return a mapping of JSON's types, or a text ({error})."
-            ) from None
+            told, fix = (
+                f"problem(rng) of {self.kind_name!r} returned",
+                "return a mapping of JSON's types, or a text",
+            )
+            raise BrokenEnvironment(f"{told} {str(problem)[:200]}: {fix} ({error}).") from None
         return problem
 
     def get_valid_actions(self) -> list[str]:

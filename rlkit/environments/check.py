@@ -4,7 +4,7 @@ import json
 import pickle
 from collections.abc import Iterator
 
-import numpy as np
+from numpy.random import Generator
 
 from rlkit.environments.actions import Params, as_action
 from rlkit.environments.base import BaseEnvironment, Problem
@@ -27,10 +27,7 @@ def check_environment(environment: BaseEnvironment, episodes: int = 10, seed: in
     found: list[str] = []
     try:
         found.extend(_violations(environment.fresh(), episodes, seed))
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # whatever is raised is what the environment's author wants to know
+    except (Exception, SystemExit) as error:  # whatever is raised, the environment's author wants to know
         known = isinstance(error, UserError)
         found.append(str(error) if known else f"it raises {type(error).__name__}: {error}")
     if found:
@@ -72,11 +69,7 @@ def _garbage(environment: BaseEnvironment, problem: Problem) -> Iterator[str]:
 
 
 def _random(
-    environment: BaseEnvironment,
-    fresh: BaseEnvironment,
-    problem: Problem,
-    rng: np.random.Generator,
-    ended: list,
+    environment: BaseEnvironment, fresh: BaseEnvironment, problem: Problem, rng: Generator, ended: list
 ) -> Iterator[str]:
     """Random play beside copies, of which one has never played; `ended` gets whether the environment ended it."""
     environment.reset(problem)

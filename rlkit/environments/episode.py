@@ -46,9 +46,8 @@ class Episode:
         try:
             action, params = self.environment.parse_action(text)
         except Exception as error:
-            self._fail(error)
-        else:
-            self.act(action, params, text)
+            return self._fail(error)
+        self.act(action, params, text)
 
     def act(self, action: str, params: str | Params | None, text: str | None = None) -> None:
         """Take a step, written as `text`. A defect of the environment is the episode's error, never a zero."""

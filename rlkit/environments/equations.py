@@ -163,9 +163,8 @@ def solve(equation: Equation) -> Fraction:
     terms = {t.inner: t.coefficient for t in combine(distribute(left + scale(right, Fraction(-1))))}
     number = terms.pop("", Fraction(0))
     if len(terms) != 1 or len(variables(left, right)) != 1:
-        raise UserError(
-            f"{render(equation)[:200]!r} is no equation in one unknown with exactly one solution: state one that is."
-        )
+        told = "is no equation in one unknown with exactly one solution: state one that is"
+        raise UserError(f"{render(equation)[:200]!r} {told}.")
     return -number / next(iter(terms.values()))
 
 
@@ -187,9 +186,8 @@ def rewrite(equation: Equation, action: str, value: str) -> Equation:
     else:
         terms, known = combine(distribute(parse_side(value))), variables(left, right)
         if not variables(terms) <= known or terms == ZERO:
-            raise InvalidAction(
-                f"{value!r} is nothing to add: use a number or a multiple of {', '.join(known)}."
-            )
+            fix = f"use a number or a multiple of {', '.join(known)}"
+            raise InvalidAction(f"{value!r} is nothing to add: {fix}.")
         terms = terms if action == "add_terms" else scale(terms, Fraction(-1))
         sides = add(left, terms), add(right, terms)
     if any(largest(side) > LARGEST or len(side) > MOST_TERMS for side in sides):

@@ -183,9 +183,8 @@ def play_episodes(
     for task, ids in zip(tasks, prompts, strict=True):
         if prompt_limit and len(ids) > prompt_limit:
             told = f"A prompt of {task.ability!r} has {len(ids)} tokens, and {prompt_limit} are allowed"
-            raise UserError(
-                f"{told} (data.max_prompt_length in a run): fewer actions, or `instructions: brief`."
-            )
+            where, fix = "data.max_prompt_length in a run", "fewer actions, or `instructions: brief`"
+            raise UserError(f"{told} ({where}): {fix}.")
         world = environment or environments.parse(dict(task.extra_info["environment"]))
         episodes += [SampledEpisode(task, Episode.begin(world, task.ground_truth), ids) for _ in range(n)]
     turn, sampler = 0, sampler.session(len(episodes))

@@ -58,10 +58,8 @@ class FromTextArena(WholeAnswers):
                 self._game.reset(num_players=1, seed=int(problem["seed"]))
             # TextArena is not installed, has no such game or one for more players, lacks word lists …
             except Exception as error:
-                reason = str(error).strip().partition("\n")[0]
-                raise UserError(
-                    f"environment.id is {self.id!r}, which does not begin here: {reason}"
-                ) from None
+                told, reason = "which does not begin here", str(error).strip().partition("\n")[0]
+                raise UserError(f"environment.id is {self.id!r}, {told}: {reason}") from None
         return self._heard()
 
     @contextmanager

@@ -46,12 +46,11 @@ class Ablation:
         content = self.base.model_dump(mode="json")
         return validate(RunConfig, override(content, {**self.changes, "study": self.study}))
 
-    def differences(self) -> dict[str, tuple[Any, Any]]:
-        """Dotted keys that differ from the base, seeds apart, with both values. Raises UserError as `config`."""
-        return self._differences(self.config.model_dump(mode="json"))
-
-    def _differences(self, content: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        one, other = flatten(self.base.model_dump(mode="json")), flatten(content)
+    def differences(self, content: Mapping[str, Any] | None = None) -> dict[str, tuple[Any, Any]]:
+        """Dotted keys in which the changed configuration, or the `content` of another one, differs from the base, seeds
+        apart, with both values. Raises UserError as `config`."""
+        one = flatten(self.base.model_dump(mode="json"))
+        other = flatten(self.config.model_dump(mode="json") if content is None else content)
         keys = [key for key in dict.fromkeys((*one, *other)) if key not in NOT_COMPARED]
         return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
 
@@ -140,7 +139,7 @@ class Ablation:
         for study in dict.fromkeys((self.base.study, self.study)):
             for folder in sorted((self.root / study).glob("runs/*")):
                 if content := config_of(folder):
-                    changed = self._differences(content)
+                    changed = self.differences(content)
                     label = in_words(changed)
                     found.setdefault((label != current, len(changed), label), []).append(folder)
         return {label: found[other, count, label] for other, count, label in sorted(found)[:MOST]}

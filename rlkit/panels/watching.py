@@ -4,6 +4,7 @@ import asyncio
 import html
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ class Live:
     def __init__(self, refresh: Callable[[], bool], say: Callable[[str], None], every: float = 2.0) -> None:
         self._refresh, self._say, self._every = refresh, say, every
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._following: Future[None] | None = None
 
     def begin(self) -> None:
         """Call it now, in the cell, and from now on where there is a loop."""
@@ -57,12 +58,9 @@ class Live:
     def follow(self) -> None:
         """Something has changed: call it soon, and from then on."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._start)
-
-    def _start(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-        self._task = asyncio.get_running_loop().create_task(self._refreshed())
+            if self._following is not None:
+                self._following.cancel()
+            self._following = asyncio.run_coroutine_threadsafe(self._refreshed(), self._loop)
 
     async def _refreshed(self) -> None:
         while True:

@@ -54,7 +54,6 @@ def create_app(
     agent = LanguageModelAgent(policy, Batcher(sampler, turn), context=context)
     environments.names()  # imports them all, before the first request has to wait for it
     solver = Solver(agent, dict(domains), settings)
-    metrics = solver.metrics
     app = FastAPI(title="rlkit", version=__version__)
     app.state.solver = solver
     _guard(app, solver)
@@ -76,7 +75,7 @@ def create_app(
     async def feedback(verdict: Feedback) -> None:
         """Count whether a user was satisfied with an answer."""
         solver.environment(verdict.domain)
-        metrics.feedback.labels(verdict.domain, str(verdict.satisfied).lower()).inc()
+        solver.metrics.feedback.labels(verdict.domain, str(verdict.satisfied).lower()).inc()
 
     @app.get("/healthz")
     async def healthz() -> dict[str, Any]:
@@ -86,7 +85,7 @@ def create_app(
     @app.get("/metrics")
     async def prometheus() -> Response:
         """Metrics for Prometheus."""
-        return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4")
+        return Response(generate_latest(solver.metrics.registry), media_type="text/plain; version=0.0.4")
 
     return app
 

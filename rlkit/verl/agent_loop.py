@@ -27,8 +27,7 @@ from rlkit.verl.reward import PLACE, score_of
 
 
 class RlkitAgentLoop(AgentLoopBase):
-    """Samples one response, or plays one episode of a BaseEnvironment. `max_turn_length` is of tokens (0: what is left
-    of the response), `answers` the folder of the answers log."""
+    """`max_turn_length` is of tokens (0: what is left of the response), `answers` the folder of the answers log."""
 
     def __init__(self, *args: Any, max_turn_length: int = 0, answers: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -12,11 +12,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from rlkit.environments.base import Split
 from rlkit.types import Reward
-
-Split = Literal["train", "test"]
 
 
 def record(folder: str | Path, place: Mapping[str, Any], data_source: str, text: str, reward: Reward) -> None:

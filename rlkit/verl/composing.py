@@ -36,8 +36,7 @@ def compose(config: RunConfig, files: Files, changes: Mapping[str, Any] | None =
     except Exception as error:  # whatever verl raises on whatever the section `verl` holds
         words = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"verl refuses this configuration: {words[:300]}") from None
-    assert isinstance(resolved, dict)
-    return {str(key): _escaped(value) for key, value in resolved.items()}
+    return _escaped(resolved)
 
 
 @cache
@@ -48,9 +47,8 @@ def _defaults() -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     with initialize_config_module("verl.trainer.config", version_base=None):
-        found = OmegaConf.to_container(hydra_compose("ppo_trainer"), resolve=False)
-    assert isinstance(found, dict)
-    return {str(key): value for key, value in found.items()}
+        found: Any = OmegaConf.to_container(hydra_compose("ppo_trainer"), resolve=False)
+    return found
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
