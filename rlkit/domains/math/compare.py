@@ -196,7 +196,7 @@ def _set(text: str) -> RealSet:
     ends = split(text[1:-1], {",", ";"})[0] if re.fullmatch(r"[\[(\]].+[\])\[]", text) else []
     if len(ends) != 2:
         raise Unreadable(text)
-    return "", _interval(*ends, text[0] + text[-1])
+    return "", _interval(ends[0], ends[1], text[0] + text[-1])
 
 
 def _condition(left: str, sign: str, right: str) -> RealSet:
