@@ -330,3 +330,11 @@ def test_memory_of_verls_update_is_predicted_to_40_percent(changes, lengths, upd
     found = fit("params/verl_real.yaml", {"trainer.n_gpus_per_node": 2, **changes}, "h200", lengths)
     held, peak = (sum(found.memory[part].values()) / 2**30 for part in ("held", "update"))
     assert held + peak == pytest.approx(update, rel=0.4)
+
+
+def test_a_warm_start_costs_the_same_whether_a_critic_will_follow():
+    taken = [
+        estimating.estimate_warm_start(load("params/train.yaml", {"algorithm.adv_estimator": name}), "h100")
+        for name in ("grpo", "gae")
+    ]
+    assert taken[0] is not None and taken[0] == taken[1]

@@ -99,7 +99,8 @@ def estimate_warm_start(config: RunConfig, device: str = "here") -> tuple[float,
     w = config.model.warm_start
     changes = {
         "model": {"lora_rank": 0, "dtype": "float32"}, "data": {"train_batch_size": w.batch_size},
-        "rollout": {"n": 1}, "actor": {"ppo_mini_batch_size": 0, "ppo_epochs": 1}, "trainer": {"backend": "local"},
+        "algorithm": {"adv_estimator": "grpo"}, "rollout": {"n": 1},  # there is no critic yet
+        "actor": {"ppo_mini_batch_size": 0, "ppo_epochs": 1}, "trainer": {"backend": "local"},
     }  # fmt: skip
     sections = {name: getattr(config, name).model_copy(update=values) for name, values in changes.items()}
     found = estimate(config.model_copy(update=sections), device)
