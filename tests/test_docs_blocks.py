@@ -100,7 +100,10 @@ def test_python_runs(page, text, project, monkeypatch):
     code = compile(text, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     made = eval(code, names)
     if inspect.iscoroutine(made):
-        asyncio.run(made)
+        made = asyncio.run(made)
+    assert made is None and names.keys() - {"__name__", "__builtins__"}, (
+        "a block that ran leaves what it named"
+    )
 
 
 def commands(text: str) -> list[list[str]]:

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -142,8 +143,9 @@ def test_a_launcher_that_is_killed_takes_its_child_with_it(tmp_path):
     parent = subprocess.Popen([sys.executable, "-c", code])
     wait_for(lambda: left(str(tmp_path)))
     parent.kill()
-    parent.wait()
+    assert parent.wait() == -signal.SIGKILL
     wait_for(lambda: not left(str(tmp_path)))
+    assert not left(str(tmp_path))
 
 
 SLOW = (
