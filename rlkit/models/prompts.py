@@ -35,7 +35,7 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables
     except TemplateError as error:
         raise UserError(f"The model's chat template refuses a prompt: {str(error).rstrip('.')}.") from None
     pairs = list(zip(marked, texts, strict=True))
-    plain = [text for chat, text in pairs if not chat.names]  # together: some 5 times faster
+    plain = [text for chat, text in pairs if not chat.names]  # one call for all of them
     encoded = iter(tokenizer(plain, add_special_tokens=False).input_ids if plain else ())
     return [chat.encode(text) if chat.names else next(encoded) for chat, text in pairs]
 
