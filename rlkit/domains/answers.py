@@ -35,7 +35,8 @@ _LEAD = re.compile(  # what may stand before "answer:"
     r"(?im)(?:^|[.!?}$])[\s>*#_~`-]*(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}(?:(?:final|correct)\s+)?\Z"
 )
 _SAYS = re.compile(
-    r"(?i)\b(?:answer|correct (?:option|choice))(?:\s+(?:to|for|of) [^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)"
+    r"(?i)\b(?:answer|correct (?:option|choice))(?:\s+(?:to|for|of) [^.\n:]{1,60})?\s{1,9}"
+    r"(?:is(?: equal to| therefore| thus)?|equals|=|(?:would|will|should|must) be(?=[\s:$\\(*-]*\d))[:：\s]*(?=\S)"
 )
 _CLAUSE = re.compile(  # The largest n is 34. Ann pays $18 per day.
     r"(?is)(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(?P<value>.+)|(?:it|we|s?he|they"

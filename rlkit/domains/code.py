@@ -168,7 +168,8 @@ def _rejected(grading: Grading, checker: str, given: str, printed: str, expected
     token, failures = secrets.token_hex(), []
     for out in (printed, expected):
         values = f"inp, out, expected = {given!r}, {out!r}, {expected!r}"
-        judge = f"{values}\n{checker}\nprint()\nprint({token!r} * (ok is True))\n"
+        run = f"exec(compile({checker!r}, 'checker.py', 'exec'))"  # it may begin with a __future__ import
+        judge = f"{values}\n{run}\nprint()\nprint({token!r} * (ok is True))\n"
         said, failure = _script(grading, judge, "")
         if failure in (None, "time", "memory", "output"):
             accepted = not failures and said.endswith(f"\n{token}\n")

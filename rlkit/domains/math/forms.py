@@ -17,7 +17,7 @@ _SYMBOLS = {
     "∓": r"\mp ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
     "≡": r"\equiv ", "∞": r"\infty ", "∝": r"\propto ", "√": r"\sqrt ", "∪": r"\cup ", "∩": r"\cap ",
     "∈": r"\in ", "∅": r"\emptyset ", "°": r"\degree ", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"',
-    "→": r"\to ", "∠": r"\angle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
+    "″": "''", "→": r"\to ", "∠": r"\angle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
     "⟨": r"\langle ", "⟩": r"\rangle ", "£": "$", "€": "$", "¥": "$", "₹": "$", "。": ".",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
 }  # fmt: skip
@@ -36,11 +36,12 @@ _COMMANDS = {
     }.items()
     for name in names.split()
 }  # fmt: skip
-_DENIED = r"[^{}]{0,60}(?:\bnot?\b|n't|than|least|most|except)"
+_DENIED = r"[^{}]{0,60}(?:\b(?:can)?not?\b|n't|never|than|least|most|except)"
+_IS = r"(?:(?:is|are|(?:would|will|should|must) be)(?: equal to)?|equals)"
 _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
     rf"(?:\\(?:text|mathrm)\s*\{{(?!{_DENIED})"
     r"[A-Za-z][A-Za-z ]{1,60}?(?: is| are|:| is:|=| =)\s*\}"
-    r"|[=:](?!=)|\\(?:approx|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
+    r"|[=:](?!=)|\\(?:approx|equiv|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
 )
 _SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 _OF_UNIT = rf"\s*((?:{FONT}\{{[A-Za-z ]+\}}(?:\s*\^\s*(?:-?\d|\{{\s*-?\d\s*\}}))?[\s*]*)+)"
@@ -54,7 +55,7 @@ _REWRITES: list[tuple[re.Pattern[str], Any]] = [
         (r"\\(?:left|right|middle)\s*\.(?!\d)", ""),
         (r"\\([A-Za-z]+)\*?", lambda m: _COMMANDS.get(m[1], m[0])),
         (rf"^\s*{_LABEL}\s*(?=\S)", ""),
-        (rf"^\s*(\\text\s*\{{)?\s*(?!{_DENIED})[A-Za-z][A-Za-z ]{{1,60}}? (?:is|are) (?=-?[\d$])", r"\1"),
+        (rf"^\s*(\\text\s*\{{)?\s*(?!{_DENIED})[A-Za-z][A-Za-z ]{{0,60}}? {_IS} (?=(?:\}} ?)?-?[\d$])", r"\1"),
         (r"\\cup\s*_\s*\{((?:[^{}]|\{[^{}]*\})*\\in(?:[^{}]|\{[^{}]*\})*)\}\s*(.+)", r"\2, \1"),
         (r"^\s*\\\{\s*([a-z])\s*[|:]\s*(\1\s*=[^=]*)\\\}\s*$", r"\2"),  # \{x | x = 2k, k \in Z\}
         (r"^\s*(?:\\text\s*\{\s*(?:[Nn]egative|[Mm]inus)\s*\}|(?:[Nn]egative|[Mm]inus)(?=\s))\s*(?=[\d.\\])", "-"),
@@ -76,14 +77,17 @@ _REWRITES: list[tuple[re.Pattern[str], Any]] = [
         (r"(?<=\d) ?[xX] ?(?=10 ?\^)", "*"),  # 3 x 10^8
         (r"<=", r"\\le "), (r">=", r"\\ge "), (r"(?<![\d)}])!=", r"\\ne "), (r"\*\*", "^"),
         (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\(?:circ|degree)(?![A-Za-z])", r"\\degree "),
+        (r"\^ ?\{? ?((?:\\prime ?)+)\}?", lambda m: "'" * m[1].count("p")),
         (r"(?<=\d)\{,\}(?=\d{3})|(?<=\d),?\\!(?=\d{3}(?!\d))|(?<=\d)\\[,;: ](?=\d{3}(?!\d))", ","),  # thousands
         (r"(?<!\\)\\[,;:! ]|(?<!\\)~", " "),
+        (r"(?<![\d.])(\d{1,9}) *\\degree *(\d\d?) *'(?!') *(?:(\d\d?) *(?:''|\"))?", r"(\1+\2/60+0\3/3600)\\degree "),
         (rf"(?<=\d)\s*(\\text\s*\{{\s*)?({'|'.join(_SCALES)})s?\b", lambda m: f"*{_SCALES[m[2]]}{m[1] or ''}"),
         (rf"{FONT}\{{\s*\}}", " "),
         (_CONJUNCTION.format("(?:and|AND)"), r" \\and "),
         (_CONJUNCTION.format("(?:or|OR)"), r" \\or "),
         (r"(?<=\S)\s*(\\text\s*\{\s*)?\( *\\or ([^()]*)\)(?(1)\s*\})\s*$", r" \\or \2"),
         (r"\\equiv(?=.*\\mod)", "="),
+        (r"^(-?(?:\\frac ?\{\d+\} ?\{\d+\}|\d+/\d+)) *(?:\\text\{ *)?\( *(\d*\.\d+|\d+\\?%) *\)\}?$", r"\1 \\or \2"),
         (r"^(.*(?:\\sqrt|\\frac|\\pi|\^|/).*)\\approx *-?[\d.]+ *(?:\\?%)? *$", r"\1"),  # for the reader
         (r"^ *-?\d{1,3}(?: \d{3})+(?:\.\d+)? *$", lambda m: m[0].replace(" ", "")),
     )
@@ -194,6 +198,11 @@ def read_forms(text: str) -> Iterator[Form]:
         yield Relation(*found)
     elif bracketed := _bracketed(text):
         yield bracketed
+        if bracketed.brackets == "{}" and len(bracketed.parts) == 1:
+            members = read_forms(bracketed.parts[0])  # \{3\} may say 3, \{\emptyset\} not \emptyset
+            yield from (form for form in members if not (isinstance(form, Group) and form.brackets == "{}"))
+        if bracketed.brackets == "[]" and all(re.fullmatch(r"\[[^][]*\]", row) for row in bracketed.parts):
+            yield Group("matrix", [f"({row[1:-1]})" for row in bracketed.parts])
     else:
         yield from _single(text)
 

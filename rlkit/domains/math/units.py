@@ -25,7 +25,8 @@ _PLAIN = re.compile(r"(?P<number>(?s:.*)[\d})\]])(?P<gap>\s*)(?P<unit>[A-Za-z][A
 _LETTERS = frozenset("msghLlNJWVAKCFTH")  # units of one letter; only behind a number and a blank
 _ABBREVIATIONS = (
     "mm cm dm km kg mg ml mL nm um ft in inch inches yd mi lb lbs oz mph kph hr hrs min mins sec secs kPa MPa atm torr "
-    "% mmHg bar psi cal kcal mol mmol rad deg ohm ms ns Hz kHz MHz GHz Pa kJ MJ eV keV MeV kW MW mW kWh kV mV mA kN"
+    "% mmHg bar psi cal kcal mol mmol rad deg ohm ms ns Hz kHz MHz GHz Pa kJ MJ eV keV MeV kW MW mW kWh kV mV mA kN "
+    "mJ GJ GW nF pF uF mH uH nC uC uA"
 )
 _SHORT = frozenset(_ABBREVIATIONS.split())
 _ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° is no angle
@@ -126,6 +127,10 @@ def same_amount(a: Amount, b: Amount, tolerance: float = 0.0) -> bool:
         return not bare.unit and not tolerance and same_expression(f"({share.number})/{scale}", bare.number)
     ours, theirs = (_WORD.sub(lambda m: m[0].lower().rstrip("s"), x.unit.replace("*", " ")) for x in (a, b))
     same_unit = not a.unit or not b.unit or ours == theirs
+    residues = f"{a.number} {b.number} {a.unit[4:]}" if ours == theirs and ours.startswith("mod ") else ""
+    if re.fullmatch(r"-?\d{1,40} -?\d{1,40} \d{1,40}", residues):  # 2 mod 3 is -1 mod 3
+        first, second, modulus = map(int, residues.split())
+        return abs(first - second) in (0, modulus)
     if same_unit and not tolerance:
         return same_expression(a.number, b.number)
     x, y = number(a.number), number(b.number)
