@@ -4,9 +4,10 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, dataclass_transform
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic._internal._model_construction import ModelMetaclass  # as type(BaseModel), for type checkers
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -170,9 +171,25 @@ def validate(model: type[Any], content: Mapping[str, Any], where: str = "") -> A
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        lines = [_sentence(model, problem) for problem in error.errors()]
-        prefix = f"{where}: " if where else ""
-        raise UserError("\n".join(prefix + line for line in dict.fromkeys(lines))) from None
+        raise _told(model, error, f"{where}: " if where else "") from None
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
+class SentencesMeta(ModelMetaclass):
+    """Of pydantic classes that people construct: a wrong value is a UserError, as `validate` tells it."""
+
+    if not TYPE_CHECKING:  # which would lose the fields' types
+
+        def __call__(cls, *args: Any, **values: Any) -> Any:
+            try:
+                return super().__call__(*args, **values)
+            except ValidationError as error:
+                raise _told(cls, error) from None
+
+
+def _told(model: type[Any], error: ValidationError, prefix: str = "") -> UserError:
+    lines = [_sentence(model, problem) for problem in error.errors()]
+    return UserError("\n".join(prefix + line for line in dict.fromkeys(lines)))
 
 
 def _sentence(model: type[Any], problem: Any) -> str:

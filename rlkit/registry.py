@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, WithJsonSchema
 
 from rlkit.errors import UserError, did_you_mean
+from rlkit.params import SentencesMeta, validate
 from rlkit.seeds import content_hash
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ def plugin_versions(files: Iterable[str]) -> dict[str, str]:
     return {"plugins": ", ".join(words)} if words else {}
 
 
-class Component(BaseModel):
+class Component(BaseModel, metaclass=SentencesMeta):
     """A frozen, strict pydantic class; subclasses add `kind: Literal["name"] = "name"` and fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False)
@@ -96,6 +97,9 @@ class Registry:
 
         A module may register a name again (a cell that runs twice); a name of another module's is a UserError.
         """
+
+        if not names or not all(isinstance(name, str) for name in names):
+            raise UserError(f"register needs the name of the {self.what}: @….register('my_name').")
 
         def add(thing: T) -> T:
             module = _module(thing)
@@ -145,8 +149,6 @@ class Registry:
 
     def parse(self, value: Any) -> Any:
         """A component from a mapping with `kind`, or from the kind alone; components pass through. Raises UserError."""
-        from rlkit.params import validate
-
         return value if isinstance(value, Component) else validate(*self._chosen(value))
 
     def _nested(self, value: Any) -> Any:
@@ -164,7 +166,10 @@ class Registry:
             given = "" if kind is None else f"its kind is {kind!r}: "
             raise UserError(f"{given}the {self.what} needs a 'kind', one of {', '.join(self.names())}.")
         component = self[kind]
-        fields = component.model_fields
+        fields = getattr(component, "model_fields", {})
+        if "kind" not in fields:
+            fix = f"write `kind: Literal[{kind!r}] = {kind!r}` in it"
+            raise UserError(f"The {self.what} {kind!r}, {component.__name__}, has no field kind: {fix}.")
         if unknown := [name for name in value if name not in fields]:
             near = did_you_mean(unknown[0], fields)
             raise UserError(f"{kind} has no key {unknown[0]!r}.{near} It has {', '.join(fields)}.")

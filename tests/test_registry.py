@@ -39,6 +39,15 @@ def test_a_kind_that_is_no_text_is_one_sentence(kind):
         things.parse({"kind": kind})
 
 
+def test_a_component_without_a_kind_or_a_name_is_one_sentence():
+    things = Registry("thing")
+    things.register("world")(Component)
+    with pytest.raises(UserError, match=r"The thing 'world', Component, has no field kind: write `kind: Lit"):
+        things.parse("world")
+    with pytest.raises(UserError, match="register needs the name of the thing"):
+        things.register(Component)  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("weight", [float("inf"), float("nan")])
 def test_a_component_has_finite_numbers(weight):
     with pytest.raises(UserError, match=r"data\.train.*weight.*finite"):

@@ -16,8 +16,10 @@ from rlkit.agents.agents import Batcher, LanguageModelAgent
 from rlkit.config import Model
 from rlkit.environments import ActionResult, BaseEnvironment, environments
 from rlkit.environments.mathematics import Mathematics
+from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
-from rlkit.serving.app import create_app
+from rlkit.serving.app import create_app, listen
+from rlkit.serving.app import serve as run_server
 from rlkit.serving.solver import START, Settings
 from rlkit.types import Sample
 
@@ -410,10 +412,29 @@ def test_a_newcomer_waits_for_those_who_are_about_to_ask_again(policy):
     assert sampler.batches == [2, 3]
 
 
-def test_an_open_host_needs_a_key(monkeypatch):
-    from rlkit.errors import UserError
-    from rlkit.serving.app import serve
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"max_batch": 0}, "Unknown key 'max_batch'"),
+        ({"max_concurrent": 0}, "max_concurrent is 0: input should be greater than 0."),
+        ({"timeout": float("inf")}, "timeout is inf: input should be a finite number."),
+        ({"grace": "soon"}, "grace is 'soon': input should be a valid number"),
+        ({"context": 1.5}, "context is 1.5: input should be a valid integer"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(given, words):
+    for wrong in (lambda: Settings(**given), lambda: run_server("ladder-30k", settings=given)):
+        with pytest.raises(UserError, match=words):
+            wrong()
 
+
+@pytest.mark.parametrize("port", [-1, 99_999])
+def test_a_port_that_is_none_is_refused(port):
+    with pytest.raises(UserError, match=f"--port is {port}: give one of 1 to 65535"):
+        listen("127.0.0.1", port)
+
+
+def test_an_open_host_needs_a_key(monkeypatch):
     monkeypatch.delenv("RLKIT_API_KEY", raising=False)
     with pytest.raises(UserError, match="RLKIT_API_KEY"):
-        serve("ladder-30k", host="0.0.0.0")
+        run_server("ladder-30k", host="0.0.0.0")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rlkit.domains import sources as source_registry
+from rlkit.params import SentencesMeta
 
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -16,7 +17,7 @@ else:
     Source = source_registry.field()
 
 
-class Section(BaseModel):
+class Section(BaseModel, metaclass=SentencesMeta):
     """A frozen part of the config; unknown keys are refused."""
 
     model_config = ConfigDict(

@@ -3,11 +3,12 @@
 from typing import Annotated, Any, ClassVar, dataclass_transform
 
 from pydantic import Field, PrivateAttr
-from pydantic._internal._model_construction import ModelMetaclass  # as type(BaseModel), for type checkers
+
+from rlkit.params import SentencesMeta
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
-class AttributesMeta(ModelMetaclass):
+class AttributesMeta(SentencesMeta):
     """Class attributes may stand without an annotation: the new default of an option, or (in `starts`) a value with
     which every episode begins."""
 

@@ -24,6 +24,7 @@ from rlkit import __version__
 from rlkit.agents.agents import Batcher, LanguageModelAgent
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.errors import UserError
+from rlkit.params import validate
 from rlkit.serving.solver import Domain, Feedback, Refused, Request, Settings, Solution, Solver, Text
 
 logger = logging.getLogger("rlkit.serving")
@@ -156,6 +157,8 @@ class Server(uvicorn.Server):
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket bound to the address, before anything slow. Raises UserError where it is taken or none of ours."""
+    if not 0 <= port < 2**16:
+        raise UserError(f"--port is {port}: give one of 1 to 65535, or 0 for any that is free.")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind)
@@ -178,7 +181,8 @@ def serve(
     taken, or a host is open to others without an API key."""
     if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
         raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")
-    bound, settings = listen(host, port), settings or Settings()
+    settings = validate(Settings, settings or {})
+    bound = listen(host, port)
     say(f"Loading {path} …")
 
     import torch

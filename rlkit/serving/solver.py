@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from rlkit.agents.agents import LanguageModelAgent
+from rlkit.config import Section
 from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, environments
 from rlkit.errors import UserError
 from rlkit.seeds import content_hash
@@ -21,16 +22,14 @@ Domain = Annotated[str, Field(max_length=100)]
 Text = Annotated[str, Field(min_length=1, max_length=8000)]
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """Limits of a server."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_concurrent: PositiveInt = 256
     """Episodes that run or wait (429 with Retry-After beyond)."""
-    timeout: PositiveFloat = 60.0
+    timeout: Annotated[PositiveFloat, Field(allow_inf_nan=False)] = 60.0
     """Seconds of one episode (504 beyond)."""
-    grace: PositiveFloat = 30.0
+    grace: Annotated[PositiveFloat, Field(allow_inf_nan=False)] = 30.0
     """Seconds that running episodes have when the server is told to stop (503 beyond)."""
     max_turn_length: PositiveInt | None = None
     """Tokens of one turn. None: as in training; if that is unknown, 512 where values have several lines, or 64."""
