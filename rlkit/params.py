@@ -166,7 +166,7 @@ def parse_overrides(items: Iterable[str] | None) -> dict[str, Any]:
     return result
 
 
-def validate(model: type[Any], content: Mapping[str, Any], where: str = "") -> Any:
+def validate(model: type[Any], content: Mapping[str, Any] | BaseModel, where: str = "") -> Any:
     """An instance of a pydantic class, with every problem as one clear sentence in a UserError."""
     try:
         return model.model_validate(content)

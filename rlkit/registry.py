@@ -54,7 +54,7 @@ def load_plugins(files: Iterable[str]) -> None:
         except UserError:
             del sys.modules[name]
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[name]
             lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
             where = f", line {[*lines, getattr(error, 'lineno', '?')][0]}"

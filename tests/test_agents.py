@@ -1,6 +1,7 @@
 """Offline training: which tokens weigh what, the trainer's four steps, and the metrics of episodes."""
 
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import rlkit
-from rlkit.agents import ExpertAgent, NoisyAgent, RandomAgent, run_episodes
+from rlkit.agents import BaseAgent, ExpertAgent, NoisyAgent, RandomAgent, run_episodes
 from rlkit.agents.trainer import AgenticConfig, AgenticTrainer, named_model
 from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.environments import Trajectory, Transition
@@ -65,6 +66,39 @@ def test_only_action_tokens_weigh_and_their_mean_weight_is_one():
 def test_nothing_to_learn_from_is_refused(episodes, words):
     with pytest.raises(UserError, match=words):
         AgenticTrainer("ladder-30k", ENV).prepare_training_data(episodes)
+
+
+trainer: Any = AgenticTrainer  # arguments of wrong types
+config_of: Any = AgenticConfig
+episodes_of: Any = run_episodes
+
+
+@pytest.mark.parametrize(("wrong", "words"), [
+    (lambda: trainer(None), "The model is None: give a name, a folder"),
+    (lambda: trainer("ladder-30k", device="tpu"), "trainer.device is 'tpu': input should be"),
+    (lambda: trainer("ladder-30k", Mathematics), "The environment is <class .*>: give an instance"),
+    (lambda: trainer("ladder-30k", config={"epochs": 0}), "epochs is 0: input should be greater than 0"),
+    (lambda: config_of(batch_size=0), "batch_size is 0: input should be greater than 0"),
+    (lambda: Mathematics(max_steps=0), "max_steps is 0: input should be greater than 0"),
+    (lambda: trainer("ladder-30k").prepare_training_data([{"a": 1}]), "no trajectories to train on in"),
+    (lambda: trainer("ladder-30k").prepare_training_data(episode(1.0)), "run_episodes returns a list"),
+    (lambda: trainer("ladder-30k").train([episode(1.0)]), "no examples to train on in"),
+    (lambda: trainer("ladder-30k", ENV).test_inference(3), "The problems are 3: give a list of texts"),
+    (lambda: trainer("ladder-30k", ENV).test_inference([], temperature=-1.0), "temperature is -1.0"),
+    (lambda: episodes_of(ENV, ExpertAgent(), []), "The agent is .*: give an instance of BaseAgent first"),
+    (lambda: episodes_of(ExpertAgent(), 3, ["3x = 9"]), "The environment is 3: give an instance"),
+    (lambda: episodes_of(BaseAgent(), ENV, ["3x = 9"]), "BaseAgent does nothing yet: write select_action"),
+    (lambda: NoisyAgent(ExpertAgent(), 2.0), "epsilon is 2.0: give a probability, from 0 to 1"),
+])  # fmt: skip
+def test_a_wrong_argument_is_one_sentence(wrong, words):
+    with pytest.raises(UserError, match=words):
+        wrong()
+
+
+def test_a_folder_may_be_a_path_and_an_environment_a_name():
+    assert AgenticTrainer(Path("ladder-30k"), "mathematics").model == Model(path="ladder-30k")
+    [played] = run_episodes(ExpertAgent(), "mathematics", ["3x = 9"])
+    assert played.success
 
 
 def test_nothing_to_train_on_or_a_loss_that_is_no_number_is_one_sentence():

@@ -90,6 +90,7 @@ def test_a_configuration_without_its_plugin_says_what_is_unknown(world):
 
 @pytest.mark.parametrize(("text", "reason"), [
     ("import nowhere_to_be_found", "ModuleNotFoundError"), ("x = (", "line 1"), ("1 / 0", "ZeroDivisionError"),
+    ("import sys; sys.exit(3)", "SystemExit"),
 ])  # fmt: skip
 def test_a_plugin_that_cannot_be_imported_is_one_sentence(tmp_path, text, reason):
     path = tmp_path / "broken.py"

@@ -61,15 +61,17 @@ class BaseAgent:
 
     def select_action(self, state: State, valid_actions: list[str]) -> Action:
         """The next action, and its value or parameters."""
-        raise NotImplementedError(f"{type(self).__name__} has no select_action.")
+        raise UserError(f"{type(self).__name__} does nothing yet: write select_action(state, valid_actions).")
 
     async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str | None, float | None]:
         """The action, and of a language model its text and the probability of that text."""
         return self.select_action(state, valid_actions), None, None
 
-    async def run_episode(self, env: BaseEnvironment, problem: str | Problem, *, seed: int = 0) -> Trajectory:
-        """Play one episode on a copy of `env`, so that any number can run at once. Raises UserError for a problem
-        that makes no sense, BrokenEnvironment where the environment fails."""
+    async def run_episode(
+        self, env: BaseEnvironment | str, problem: str | Problem, *, seed: int = 0
+    ) -> Trajectory:
+        """Play one episode on a copy of `env`, or of the environment of that name, so that any number can run at once.
+        Raises UserError for a problem that makes no sense, BrokenEnvironment where the environment fails."""
         episode, memory = Episode.begin(env, problem), {}
         messages, identity = episode.messages, content_hash(dict(episode.problem))
         while episode.finish is None:
@@ -82,7 +84,7 @@ class BaseAgent:
                 break
             act, text, episode.confidence = chosen
             action, params = as_action(act, f"select_action of {type(self).__name__}")
-            if env.slow:
+            if episode.environment.slow:
                 await asyncio.to_thread(episode.act, action, params, text)
             else:
                 episode.act(action, params, text)
@@ -114,6 +116,8 @@ class NoisyAgent(BaseAgent):
     """Follows `agent`, but with probability `epsilon` acts at random."""
 
     def __init__(self, agent: BaseAgent, epsilon: float) -> None:
+        if not isinstance(epsilon, int | float) or not 0 <= epsilon <= 1:
+            raise UserError(f"epsilon is {epsilon!r}: give a probability, from 0 to 1.")
         self.agent, self.epsilon = agent, epsilon
 
     async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str | None, float | None]:
@@ -191,9 +195,11 @@ class LanguageModelAgent(BaseAgent):
 
 
 async def play(
-    agent: BaseAgent, env: BaseEnvironment, problems: Iterable[str | Problem], *, seed: int = 0
+    agent: BaseAgent, env: BaseEnvironment | str, problems: Iterable[str | Problem], *, seed: int = 0
 ) -> list[Trajectory]:
-    """One episode a problem, all side by side; results in the order of the problems."""
+    """One episode a problem, all side by side; results in the order of the problems. Raises UserError."""
+    if not isinstance(agent, BaseAgent):
+        raise UserError(f"The agent is {agent!r}: give an instance of BaseAgent first, then the environment.")
     listed = enumerate(each(problems))
     runs = [agent.run_episode(env, p, seed=derive("episode", seed, i)) for i, p in listed]
     return await asyncio.gather(*runs)
@@ -202,11 +208,13 @@ async def play(
 def each(problems: str | Problem | Iterable[str | Problem]) -> list[str | Problem]:
     """Problems as a list, also where there is one alone."""
     alone = isinstance(problems, str | Mapping)
+    if not alone and not isinstance(problems, Iterable):
+        raise UserError(f"The problems are {problems!r}: give a list of texts or mappings.")
     return [cast(str | Problem, problems)] if alone else list(cast(Iterable[str | Problem], problems))
 
 
 def run_episodes(
-    agent: BaseAgent, env: BaseEnvironment, problems: Iterable[str | Problem], **options: Any
+    agent: BaseAgent, env: BaseEnvironment | str, problems: Iterable[str | Problem], **options: Any
 ) -> list[Trajectory]:
     """`play`, for callers without an event loop; in a notebook (which has one) it runs in a thread."""
     with ThreadPoolExecutor(1) as pool:

@@ -15,13 +15,14 @@ from pydantic import Field
 
 from rlkit.agents.agents import each
 from rlkit.config import Model, Optimizer, Positive, RunConfig, Section
-from rlkit.environments.base import BaseEnvironment, Problem, environments
+from rlkit.environments.base import BaseEnvironment, Problem, as_environment, environments
 from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.models.prompts import encode_text
 from rlkit.models.shapes import is_ladder
+from rlkit.params import validate
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
 from rlkit.training.export import write_environments
@@ -109,21 +110,22 @@ class AgenticTrainer:
 
     def __init__(
         self,
-        model: str | Model | Policy,
+        model: str | Path | Model | Policy,
         environment: BaseEnvironment | str | None = None,
         config: AgenticConfig | None = None,
         *,
         seed: int = 0,
         device: Literal["auto", "cpu", "cuda"] = "auto",
     ) -> None:
-        self.device = device_of(RunConfig.model_validate({"trainer": {"device": device}}))
+        if not isinstance(model, str | Path | Model | Policy):
+            raise UserError(f"The model is {model!r}: give a name, a folder, a Model section or a Policy.")
+        self.device = device_of(validate(RunConfig, {"trainer": {"device": device}}))
         self._policy = model if isinstance(model, Policy) else None
         section = Model() if isinstance(model, Policy) else model
-        self.model = named_model(section, self.device) if isinstance(section, str) else section
-        named = isinstance(environment, str)
-        self.environment: BaseEnvironment | None = environments.parse(environment) if named else environment
-        self.config, self.seed = config or AgenticConfig(), seed
-        self.left_out = 0
+        self.model = section if isinstance(section, Model) else named_model(str(section), self.device)
+        self.environment = None if environment is None else as_environment(environment)
+        self.config: AgenticConfig = validate(AgenticConfig, config or {})
+        self.seed, self.left_out = seed, 0
 
     @property
     def policy(self) -> Policy:
@@ -148,8 +150,9 @@ class AgenticTrainer:
 
         Raises UserError: no episode, none that fits, or only returns of zero.
         """
-        if not trajectories or not any(len(t) for t in trajectories):
-            raise UserError("There are no trajectories to train on: collect some with run_episodes.")
+        check_items(trajectories, Trajectory, "trajectories", "run_episodes")
+        if not any(map(len, trajectories)):
+            raise UserError("There are no trajectories to train on with a step in them: collect longer ones.")
         self.environment = self.environment or environment_of(trajectories[0])
         returns = np.array([t.total_reward for t in trajectories])
         if not returns.any():
@@ -171,8 +174,7 @@ class AgenticTrainer:
             UserError: no examples, or a loss that is no longer a finite number.
             RunStopped: the GPU's memory does not hold a single episode.
         """
-        if not dataset:
-            raise UserError("There are no examples to train on: prepare_training_data makes them.")
+        check_items(dataset, Example, "examples", "prepare_training_data")
         policy, config, began = self.policy, self.config, time.perf_counter()
         size = config.batch_size or min(32, max(1, len(dataset) // 8))
         steps = config.epochs * -(-len(dataset) // size)
@@ -225,6 +227,8 @@ class AgenticTrainer:
         """The model's own episodes on `problems`, greedy unless a temperature is given."""
         if self.environment is None:
             raise UserError("AgenticTrainer knows no environment yet: give it one, or prepare trajectories.")
+        if temperature < 0:
+            raise UserError(f"temperature is {temperature}: give 0 for greedy episodes, or more.")
         policy, tasks = self.policy, [environment_task(self.environment, p) for p in each(problems)]
         sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
         limits = Limits(self.config.max_response_length, self.config.max_turn_length, temperature)
@@ -238,6 +242,15 @@ class AgenticTrainer:
         if self.environment is not None and hasattr(self.environment, "kind"):
             write_environments(Path(folder), [self.environment])
         return Path(folder)
+
+
+def check_items(given: Any, kind: type, noun: str, source: str) -> Sequence[Any]:
+    """`given`. Raises UserError unless it is a list of `kind` alone, with at least one item."""
+    if isinstance(given, list | tuple) and given and all(isinstance(item, kind) for item in given):
+        return given
+    raise UserError(
+        f"There are no {noun} to train on in {str(given)[:100]}: {source} returns a list of them."
+    )
 
 
 def named_model(path: str, device: str) -> Model:

@@ -341,6 +341,13 @@ class BaseEnvironment(Component, metaclass=AttributesMeta):
         return f"{action} {params['value'] if list(params) == ['value'] else json.dumps(dict(params))}"
 
 
+def as_environment(given: Any) -> BaseEnvironment:
+    """An environment: itself, or what a name or a mapping with `kind` says. Raises UserError."""
+    if not isinstance(given, BaseEnvironment | str | dict):
+        raise UserError(f"The environment is {given!r}: give an instance of BaseEnvironment, or a name.")
+    return environments.parse(given)
+
+
 def _alone(values: Mapping[str, Any], key: str) -> Any:
     """What the mapping has under `key`, where that is all it has; None for an empty one."""
     return (values[key] if list(values) == [key] else values) if values else None

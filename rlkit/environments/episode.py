@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from rlkit.environments.actions import Params, as_mapping
-from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, Problem
+from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, Problem, as_environment
 from rlkit.environments.trajectory import Trajectory, Transition
 from rlkit.types import FinishReason, Message, Reward
 
@@ -34,9 +34,9 @@ class Episode:
     confidence: float | None = None
 
     @classmethod
-    def begin(cls, environment: BaseEnvironment, problem: str | Problem) -> Self:
+    def begin(cls, environment: BaseEnvironment | str, problem: str | Problem) -> Self:
         """An episode on a copy of `environment`. Raises UserError for a problem that makes no sense in it."""
-        environment = environment.fresh()
+        environment = as_environment(environment).fresh()
         problem = environment.read(problem) if isinstance(problem, str) else problem
         observation = environment.reset(problem)
         return cls(environment, problem, environment.messages(observation), observation)

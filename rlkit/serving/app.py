@@ -181,7 +181,7 @@ def serve(
     taken, or a host is open to others without an API key."""
     if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
         raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")
-    settings = validate(Settings, settings or {})
+    limits: Settings = validate(Settings, settings or {})
     bound = listen(host, port)
     say(f"Loading {path} …")
 
@@ -194,14 +194,14 @@ def serve(
     torch.set_num_threads(max(1, torch.get_num_threads() - 1))
     saved = open_saved(path, "cuda" if torch.cuda.is_available() else "cpu")
     policy = saved.policy
-    turn = settings.max_turn_length or saved.facts.get("max_turn_length") or None
-    settings = settings.model_copy(update={"max_turn_length": turn})
+    turn = limits.max_turn_length or saved.facts.get("max_turn_length") or None
+    limits = limits.model_copy(update={"max_turn_length": turn})
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     config = uvicorn.Config(
-        create_app(policy, saved.environments, sampler, settings),
+        create_app(policy, saved.environments, sampler, limits),
         log_level="warning",
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=round(settings.grace) + 5,  # for answers to reach slow clients
+        timeout_graceful_shutdown=round(limits.grace) + 5,  # for answers to reach slow clients
     )
     # uvicorn raises the signal that stopped it once more, after all is done: here that is a clean end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
