@@ -307,6 +307,16 @@ def test_a_compiled_kernel_is_made_for_a_width_and_takes_any_number_of_rows():
     assert made == [1, 0, 0, 1, 0]
 
 
+def test_prompts_that_are_computed_with_their_padding_are_those_of_packed_ones():
+    decoder, (ids, mask) = Decoder(tiny.model(), frozen=True), pad_right(tiny.prompts(5), 0)
+    packed = decoder.prefill(ids, mask)
+    decoder.pads_prompts = True
+    padded = decoder.prefill(ids, mask)
+    assert torch.equal(padded.last, packed.last) and torch.equal(padded.lengths, packed.lengths)
+    for a, b in zip(padded.layers, packed.layers, strict=True):
+        assert torch.equal(a.masked_fill(~mask[:, None, :, None], 0), b)
+
+
 @pytest.mark.parametrize("lora", [False, True])
 def test_a_refresh_holds_one_layer_at_a_time_and_a_reference_holds_its_own_weights_alone(lora):
     big: dict[str, Any] = dict(hidden_size=64, intermediate_size=512, num_hidden_layers=8, head_dim=16)

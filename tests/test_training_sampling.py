@@ -52,6 +52,35 @@ def test_a_checkpoint_of_version_0_1_says_how_many_tasks_were_drawn_and_no_more(
     assert [task.id for task in other.tasks()] == [task.id for task in one.tasks()]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_tasks_of_the_next_step_are_made_while_a_gpu_decodes(tmp_path, monkeypatch, fails):
+    made, batch, c = [], TaskStream.batch, config(data__max_response_length=24)
+
+    def recorded(self, step):
+        made.append(step)
+        if fails and step == 2:
+            raise UserError("no task is left")
+        return batch(self, step)
+
+    monkeypatch.setattr(TaskStream, "batch", recorded)
+
+    def first_step(fixed: bool) -> list[str]:
+        with TrainingRun.open(c, tmp_path / str(fixed), progress=False) as run:
+            run.sampler.fixed = fixed  # as on a GPU
+            made.clear()
+            rollouts = rl_step(run)
+            assert made == ([1, 2] if fixed else [1])
+            if fails:
+                with pytest.raises(UserError, match="no task is left"):
+                    rl_step(run)
+                return []
+            ids = [r.task.id for r in [*rollouts, *rl_step(run)]]
+            assert made == ([1, 2, 3] if fixed else [1, 2])
+            return ids
+
+    assert first_step(True) == first_step(False)
+
+
 def test_problems_that_were_solved_often_enough_are_not_drawn_again():
     one = feed(data__drop_solved_above=0.75)
     drawn = [task for _ in range(3) for task in one.tasks()]

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from rlkit.errors import UserError
 from rlkit.models.attention import Layout, attention, scatter
 from rlkit.models.kernels import EAGER, Kernels, Norm, interleaved
+from rlkit.models.shapes import LAUNCH_BOUND
 
 RANKS = 8  # the rank of fused adapters is filled up with zeros to a multiple: tensor cores ask for it
 FAMILIES = ("qwen2", "qwen3", "llama")
@@ -50,8 +51,9 @@ class Product:
         if self.modules:
             return
         plain = [getattr(m, "base_layer", m) for m in modules]
-        weights = [merged_weight(m) for m in modules] if frozen else [m.weight for m in plain]
-        biases = [m.bias.detach().clone() if frozen else m.bias for m in plain if m.bias is not None]
+        adapted = frozen and any(m is not p for m, p in zip(modules, plain, strict=True))
+        weights = [merged_weight(m) for m in modules] if adapted else [m.weight for m in plain]
+        biases = [m.bias for m in plain if m.bias is not None]
         self.sizes = [len(w) for w in weights]
         shared = not (frozen or any(self.head_dims) or any(w.requires_grad for w in weights))
         self.weight = (one_storage(weights) if shared else self._side_by_side(weights)).to(dtype)
@@ -60,7 +62,7 @@ class Product:
     def _side_by_side(self, parts: Sequence[Tensor], dim: int = 0) -> Tensor:
         """One tensor of what belongs to each layer, along the outputs."""
         arranged = [interleaved(p, h, dim) for p, h in zip(parts, self.head_dims, strict=True)]
-        return torch.cat(arranged, dim) if len(arranged) > 1 else arranged[0]
+        return torch.cat(arranged, dim) if self.frozen or len(arranged) > 1 else arranged[0]
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.modules:
@@ -217,9 +219,14 @@ class Decoder:
         self.head_weight = base.lm_head.weight  # (V, d) of the output layer
         self._copies: tuple[list[Block], Tensor, Norm] | None = None
         if frozen:
-            self._copies = self.weights()
+            with torch.no_grad():
+                self._copies = self.weights()
             tied = self.head_weight is embedding
             self.head_weight = self._copies[1] if tied else merged_weight(base.lm_head).to(self.dtype)
+        # A small model's pass takes as long as its launches, of which packing is a sixth; in 16 bits the attention of
+        # packed tokens takes less memory.
+        small = sum(p.numel() for p in base.parameters()) <= LAUNCH_BOUND
+        self.pads_prompts = small and self.device.type == "cuda" and self.dtype.itemsize > 2
 
     def weights(self) -> tuple[list[Block], Tensor, Norm]:
         """Blocks, embedding table and last norm; fused anew where gradients must reach the modules."""
@@ -250,7 +257,8 @@ class Decoder:
     def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:
         """Compute prompts `ids` (P, S), padded on the right where `mask` (P, S) is false."""
         (p, s), layers = mask.shape, []
-        layout = Layout(mask, torch.arange(p, device=ids.device), mask[:, :1])  # no inputs of responses
+        nobody = mask[:, :1]  # no inputs of responses
+        layout = Layout(mask, torch.arange(p, device=ids.device), nobody, full=self.pads_prompts)
 
         def attend(_, qkv):
             padded = scatter(qkv[:, self.heads :], layout.tiles[1], p * s).view(p, s, 2, -1, self.head_dim)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +39,7 @@ class Policy:
     tokenizer: Tokenizer
     stop_ids: tuple[int, ...]
     pad_id: int
+    _encoded: tuple[Sequence, list[list[int]]] = field(default=((), []), init=False, repr=False)
 
     @property
     def device(self) -> torch.device:
@@ -54,8 +55,11 @@ class Policy:
         return getattr(self.base, "compute_dtype", None) or self.base.dtype
 
     def encode_all(self, chats: Sequence) -> list[list[int]]:
-        """Token ids of chat prompts by the model's own template; their words are never control tokens."""
-        return encode_chats(self.tokenizer, chats)
+        """Token ids of chat prompts by the model's own template; their words are never control tokens. The last ones
+        are kept: a step's may be encoded while the GPU decodes those of the one before."""
+        if self._encoded[0] != chats:
+            self._encoded = chats, encode_chats(self.tokenizer, chats)
+        return self._encoded[1]
 
     def decode(self, ids) -> str:
         """The text of response ids, without special tokens."""

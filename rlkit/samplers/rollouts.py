@@ -1,6 +1,6 @@
 """Rollouts: tasks through a sampler (and an environment), and their grading. Training and evaluation share it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,10 +34,11 @@ class Grader:
 
 def sample(
     tasks: Sequence[Task], sampler: Sampler, policy: Policy, *, n: int, seed: int, limits: Limits, prompt_limit: int,
-    router: Router | None = None,
+    router: Router | None = None, meanwhile: Iterator[None] = iter(()),
 ) -> list[Rollout]:  # fmt: skip
     """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; a `router` begins
-    to grade other answers when they end, and `grade` waits for it. Raises UserError where a prompt is too long."""
+    to grade other answers when they end, and `grade` waits for it. `meanwhile` goes a step on whenever a GPU is left to
+    decode, if it ever is. Raises UserError where a prompt is too long."""
     episodes, asked = [t for t in tasks if acts(t)], [t for t in tasks if not acts(t)]
     options: Any = {"n": n, "seed": seed, "prompt_limit": prompt_limit}
     played = play_episodes(episodes, sampler, policy, limits, **options) if episodes else []
@@ -46,8 +47,10 @@ def sample(
 
     def begin(ended: Finished) -> None:
         assert grader is not None
-        outcomes = grader.begin([asked[i // n] for i, _ in ended], [ids for _, ids in ended])
-        grading.update(zip([(i, ids.tobytes()) for i, ids in ended], outcomes, strict=True))
+        if ended:
+            outcomes = grader.begin([asked[i // n] for i, _ in ended], [ids for _, ids in ended])
+            grading.update(zip([(i, ids.tobytes()) for i, ids in ended], outcomes, strict=True))
+        next(meanwhile, None)
 
     most = limits.max_response_length - limits.reserve
     options = {"temperature": limits.temperature, "top_p": limits.top_p, "on_finished": grader and begin}

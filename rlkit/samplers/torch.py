@@ -56,7 +56,7 @@ class TorchSampler:
         top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
         """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1. On a GPU
-        `on_finished` is told of what has ended before the last few steps; elsewhere of nothing."""
+        `on_finished` is told every few steps, while it computes the next, of what has ended; elsewhere never."""
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
         settings, told = Settings(temperature, top_p), on_finished if self.fixed else None
         samples: dict[int, Sample] = {}  # by place: i·n + j for sample j of prompt i
@@ -117,13 +117,14 @@ class TorchSampler:
             cache.advance(settings)
             if t % cache.every or t == limit:
                 continue
-            if ended is not None and len(fresh):
+            if ended is not None:
                 ended(fresh, tokens)  # the GPU computes the steps since the last look meanwhile
             lengths = cache.lengths[:b].cpu().numpy()
             fresh = np.flatnonzero(running & (lengths <= t))
             running[fresh] = False
             if not running.any():
                 break
+            tokens = []
             if ended is not None and len(fresh):
                 drawn = cache.tokens[torch.from_numpy(fresh).to(cache.tokens.device)].cpu().numpy()
                 tokens = [ids[:length] for ids, length in zip(drawn, lengths[fresh], strict=True)]

@@ -2,7 +2,8 @@
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from rlkit.compute import Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream
 from rlkit.data.order import MAX_REFUSED
-from rlkit.errors import RunStopped
+from rlkit.errors import RunStopped, UserError
+from rlkit.models.loading import Policy
 from rlkit.rewards.grading import with_overlong_penalty
 from rlkit.samplers.rollouts import acts, grade, sample
 from rlkit.seeds import derive
@@ -33,6 +35,7 @@ class Feed:
         drawn: tasks taken from the stream.
         rates: {task id: (right, graded)} of all answers so far, where `data.drop_solved_above` needs them.
         ahead: batches that were sampled at step `sampled_at` and are still to be learnt from.
+        made: the stream's tasks of a step to come, by its number.
     """
 
     def __init__(self, config: RunConfig, stream: TaskStream) -> None:
@@ -40,6 +43,16 @@ class Feed:
         self.drawn = self.sampled_at = 0
         self.rates: dict[str, tuple[int, int]] = {}
         self.ahead: list[Sampled] = []
+        self.made: dict[int, list[Task]] = {}
+
+    def make_next(self, policy: Policy) -> Iterator[None]:
+        """Make the tasks that the stream has next, then encode their prompts. What fails does so when they are asked
+        for."""
+        step = self.drawn // self.data.train_batch_size + 1
+        with suppress(UserError):
+            self.made = {step: self.made.get(step) or self.stream.batch(step)}
+            yield
+            policy.encode_all([task.prompt for task in self.made[step] if not acts(task)])
 
     def tasks(self) -> list[Task]:
         """The next `data.train_batch_size` unsolved tasks. Raises RunStopped where none or no epoch is left."""
@@ -52,7 +65,8 @@ class Feed:
                     f"More tasks are needed than data.max_epochs = {self.data.max_epochs} passes over the data have: "
                     "raise it or data.train_max_samples, or lower trainer.total_training_steps."
                 )
-            for task in self.stream.batch(step + 1)[place : place + size - len(chosen)]:
+            batch = self.made.get(step + 1) or self.stream.batch(step + 1)
+            for task in batch[place : place + size - len(chosen)]:
                 solved = self.solved(task.id)
                 chosen, refused = (chosen, refused + 1) if solved else ([*chosen, task], 0)
                 self.drawn += 1
@@ -163,6 +177,7 @@ def _sampled(
     rollouts = sample(
         tasks, run.sampler, run.policy, router=run.router, n=n, seed=derive(purpose, c.seed, run.step),
         limits=run.limits(temperature), prompt_limit=c.data.max_prompt_length,
+        meanwhile=run.feed.make_next(run.policy),
     )  # fmt: skip
     lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
     prompts, responses = map(sum, zip(*lengths, strict=True))
