@@ -34,7 +34,7 @@ class Grader:
 
 def sample(
     tasks: Sequence[Task], sampler: Sampler, policy: Policy, *, n: int, seed: int, limits: Limits, prompt_limit: int,
-    router: Router | None = None, meanwhile: Iterator[None] = iter(()),
+    router: Router | None = None, meanwhile: Iterator[None] | None = None,
 ) -> list[Rollout]:  # fmt: skip
     """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; a `router` begins
     to grade other answers when they end, and `grade` waits for it. `meanwhile` goes a step on whenever a GPU is left to
@@ -50,7 +50,8 @@ def sample(
         if ended:
             outcomes = grader.begin([asked[i // n] for i, _ in ended], [ids for _, ids in ended])
             grading.update(zip([(i, ids.tobytes()) for i, ids in ended], outcomes, strict=True))
-        next(meanwhile, None)
+        if meanwhile is not None:
+            next(meanwhile, None)
 
     most = limits.max_response_length - limits.reserve
     options = {"temperature": limits.temperature, "top_p": limits.top_p, "on_finished": grader and begin}
