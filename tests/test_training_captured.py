@@ -38,18 +38,6 @@ def test_log_probs_entropies_and_gradients_are_those_of_a_packed_pass(family):
     assert not results[1][0][rows.layout.present.logical_not()].any()
 
 
-def test_the_size_grows_with_what_comes_and_shrinks_where_most_would_be_padding(monkeypatch):
-    passes, sizes = CapturedPasses(Decoder(tiny.model()), 1.0), []
-    for length in (4, 4, 9, 5, 60, 6, 6):
-        passes(Rows.of(batch([length] * 8), torch.arange(8)))
-        sizes.append(passes.size[1])
-    assert sizes == [0, 8, 16, 16, 64, 8, 8]
-    assert passes.captures == 4
-    monkeypatch.setattr(forward, "MOST_CAPTURES", 4)
-    passes(Rows.of(batch([40] * 8), torch.arange(8)))
-    assert passes.run is None  # lengths that jump: no more captures
-
-
 def test_a_batch_is_cut_into_equal_passes_of_whole_groups_or_not_at_all(monkeypatch):
     monkeypatch.setattr(forward, "FEWEST", 2)
     passes, whole = CapturedPasses(Decoder(tiny.model()), 1.0), batch()
