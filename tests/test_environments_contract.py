@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Literal
 import gymnasium
 import numpy as np
 import pytest
+from cases import cases
 from pydantic import PrivateAttr
 from typer.testing import CliRunner
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.cli import app
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
-from rlkit.environments.base import BrokenEnvironment
 from rlkit.environments.gymnasium_adapter import GymnasiumEnv
 from rlkit.environments.rollout import environment_task
 from rlkit.environments.scaffold import new_environment
@@ -99,25 +99,7 @@ CASE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "problem", "words"), [
-    ("mathematics", "2x = 6; 3x = 9", "no equation"),
-    ("mathematics", "(0)y + x = 3", "one unknown"),
-    ("mathematics", {"equations": [], "solution": {}}, "no 'mathematics' problem"),
-    ("mathematics", {"equations": ["x + y = 5"], "solution": {"x": 3}}, "one unknown"),
-    ("mathematics", {"equations": ["x = 3"], "solution": {"y": 3}}, "y = 3 does not solve x = 3"),
-    ("mathematics", {"equations": ["x = 3"], "solution": {"x": 3, "y": 2}}, "no 'mathematics' problem"),
-    ("mathematics", "x = " + "9" * 5000, "longer than 300"),
-    ("mathematics", "x = 1e999", "no linear expression"),
-    ("business", CASE | {"staff": float("inf")}, "staff is inf"),
-    ("business", CASE | {"budget": float("nan")}, "finite"),
-    ("business", CASE | {"options": {n: CASE["options"]["shop"] for n in "aA"}}, "differ in case only"),
-    ("business", CASE | {"chances": [0.5, 0.5]}, "chances"),
-    ("business", CASE | {"chances": [0.5, 0.6, 0.3]}, "sum 1"),
-    ("business", CASE | {"budget": 1}, "No option is within budget"),
-    ("business", CASE | {"options": {}}, "No option is within budget"),
-    ("business", CASE | {"chances": [float("nan")] * 3}, "chances"),
-    ("creative_writing", {"topic": "x", "elements": "x", "words": [5], "paragraphs": 1}, "ValueError"),
-])  # fmt: skip
+@pytest.mark.parametrize(("kind", "problem", "words"), cases("unplayable_problems"))
 def test_a_problem_that_cannot_be_played_is_refused_before_it_begins(kind, problem, words):
     with pytest.raises(UserError, match=words):
         environments.parse(kind).reset(problem)
@@ -180,63 +162,18 @@ def test_the_checker_notices_an_episode_that_goes_on_from_the_last_one():
         check_environment(Leaky(), episodes=2)
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), AssertionError("x"), StopIteration()])
-def test_what_an_environment_raises_leaves_step_and_reset_as_one_sentence(monkeypatch, error):
-    def fails(*_):
-        raise error
-
-    env = Count()
-    env.reset({"target": 3})
-    monkeypatch.setattr(Count, "act", fails)
-    with pytest.raises(BrokenEnvironment, match=rf"answered 'add' with {type(error).__name__}.*line \d+"):
-        env.step("add", "1")
-    monkeypatch.setattr(Count, "begin", fails)
-    with pytest.raises(UserError, match=f"no 'count' problem .{type(error).__name__}"):
-        env.reset({"target": 3})
-
-
 @pytest.mark.parametrize("arguments", [("valid", 2), ("train", -1)])
 def test_problems_of_no_split_or_a_negative_number_are_refused(arguments):
     with pytest.raises(UserError, match="the split is 'train' or 'test', n at least 0"):
         Count().problems(*arguments)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "subtract_terms 7", "Subtract_terms 7", "Action: subtract_terms 7", "1. subtract_terms 7", "subtract_terms $7$",
-        "**subtract_terms** 7", "**subtract_terms 7**", "`subtract_terms 7`", "`subtract_terms` `7`",
-        "```\nsubtract_terms 7\n```", "**Action:** `subtract_terms 7`\n**Result:** 3x = 9", "- **subtract_terms**: 7",
-        "subtract_terms 7\nThat gives 3x = 9", "subtract_terms 7. That gives 3x = 9.",
-        "We could distribute, but first:\nsubtract_terms 7", 'subtract_terms {"value": "7"} gives 3x = 9',
-        '{"name": "subtract_terms", "arguments": {"value": "7"}}', '{"action": "subtract_terms", "action_input": "7"}',
-        '<tool_call>\n{"name": "subtract_terms", "arguments": "{\\"value\\": \\"7\\"}"}\n</tool_call>',
-        'I call it:\n```json\n[{"function": {"name": "subtract_terms", "arguments": {"value": "7"}}}]\n```',
-        '{"thought": "I could distribute", "action": "subtract_terms", "value": "7"}', '{"subtract_terms": "7"}',
-        'subtract_terms("7")', "subtract_terms(value='7')", "subtract_terms(value=7)", "subtract_terms[7]",
-        "[subtract_terms(7)]", "<action>subtract_terms 7</action>", "<action>subtract_terms</action> 7",
-        "subtract_terms -> 7", "\\boxed{subtract_terms 7}", "subtract\\_terms 7",
-        "Action: subtract_terms\nAction Input: 7",
-        "<think>\ndistribute 3 does nothing\n</think>\n\nsubtract_terms 7", "subtract_terms = 7",
-    ],
-)  # fmt: skip
-def test_the_markup_and_prose_of_instruct_models_is_no_part_of_an_action(text):
-    assert environments.parse("mathematics").parse_action(text) == ("subtract_terms", {"value": "7"})
-
-
 NINES = '{"value": 9' + "9" * 5000 + "}"
+HUGE = [(f"add_terms {text}", "add_terms", {"value": text}) for text in (NINES, '{"a":' * 5000)]
 
 
-@pytest.mark.parametrize(("text", "action", "params"), [
-    ("I should do\nsubtract_terms(2x + 1)", "subtract_terms", {"value": "2x + 1"}),
-    ("distribute", "distribute", {}),
-    ("subtract_terms (x + 1)*(2)", "subtract_terms", {"value": "(x + 1)*(2)"}),
-    (f"add_terms {NINES}", "add_terms", {"value": NINES}),
-    ("add_terms " + '{"a":' * 5000, "add_terms", {"value": '{"a":' * 5000}),
-    ("xsubtract_terms 7", "xsubtract_terms", {}),
-    ("", "", {}),
-])  # fmt: skip
-def test_actions_are_parsed_from_text(text, action, params):
+@pytest.mark.parametrize(("text", "action", "params"), [*cases("actions"), *HUGE])
+def test_an_action_is_read_out_of_the_markup_and_prose_of_instruct_models(text, action, params):
     assert environments.parse("mathematics").parse_action(text) == (action, params)
 
 
@@ -275,16 +212,7 @@ def test_tools_take_several_text_arguments(text):
     assert read[0] == "search"
 
 
-@pytest.mark.parametrize(
-    ("text", "observation"),
-    [
-        ("subtract_terms 7 from both sides", "3x = 9"),
-        ("subtract_terms(7) to isolate 3x", "3x = 9"),
-        ("identify_operation subtract_terms because 7 is in the way", "Yes. 3x + 7 = 16"),
-        ("state_answer x = 3, which solves it", "Right."),
-        ("**state_answer** the answer is 3.", "Right."),
-    ],
-)
+@pytest.mark.parametrize(("text", "observation"), cases("actions_in_words"))
 def test_words_around_algebra_are_no_part_of_it(text, observation):
     env = environments.parse("mathematics")
     env.reset("3x + 7 = 16")
@@ -315,12 +243,8 @@ def test_gymnasium_accepts_our_environments():
 
 
 def test_a_gymnasium_environment_acts_here():
-    lake = {
-        "id": "FrozenLake-v1",
-        "names": ["left", "down", "right", "up"],
-        "options": {"is_slippery": False},
-    }
-    env = environments.parse({"kind": "gymnasium", **lake})
+    lake = {"id": "FrozenLake-v1", "names": ["left", "down", "right", "up"]}
+    env = environments.parse({"kind": "gymnasium", "options": {"is_slippery": False}, **lake})
     check_environment(env, episodes=3)
     observation = env.reset({"seed": 0})
     assert observation.startswith("[S]FFF")  # the agent's place is marked without terminal colours
@@ -451,7 +375,9 @@ async def waits():
     ("name", "result", "words"),
     [
         ("step", RuntimeError("boom"), "answered '.' with RuntimeError: boom"),
-        ("step", SystemExit(3), "answered '.' with SystemExit: 3"),
+        ("step", SystemExit(3), r"answered '.' with SystemExit: 3.*line \d+"),
+        ("step", StopIteration(), "answered '.' with StopIteration"),
+        ("begin", KeyError("x"), "no 'World' problem .KeyError"),
         ("step", ("seen", 1.0, True, {}), r"return ActionResult\(observation, reward, done, info\)"),
         ("step", None, "with 'None': return ActionResult"),
         ("step", waits, "is async"),
@@ -525,10 +451,9 @@ def test_what_belongs_to_every_episode_cannot_be_set_by_one():
         env.messages = []
 
 
-@pytest.mark.parametrize(
-    "names",
-    [["go left", "go left fast", "go"], ["gehe→", "спать", "食べる", "🙂"], ["Go", "go"], ["+", "<<", "(x)"]],
-)
+@pytest.mark.parametrize("names", [
+    ["go left", "go left fast", "go"], ["gehe→", "спать", "食べる", "🙂"], ["Go", "go"], ["+", "<<", "(x)"],
+])  # fmt: skip
 def test_names_of_any_words_are_told_apart(names):
     env = returns("get_valid_actions", names)()
     check_environment(env, episodes=3)
@@ -536,15 +461,11 @@ def test_names_of_any_words_are_told_apart(names):
     assert [env.parse_action(f"Action: {name}")[0] for name in names] == names
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ({"kind": "mathematics", "max_steps": 0}, "max_steps is 0: input should be greater than 0."),
-        ({"kind": "mathematics", "familes": []}, "mathematics has no key 'familes'. Did you mean 'families'?"),
-        ({"kind": "gymnasium", "names": ["a", "a", "b", "c"]}, "environment.names has 3 entries, but FrozenLake-v1"),
-        ({"max_steps": 3}, "the environment needs a 'kind', one of "), (None, "needs a 'kind'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "words"), [
+    ({"kind": "mathematics", "max_steps": 0}, "max_steps is 0: input should be greater than 0."),
+    ({"kind": "mathematics", "familes": []}, "mathematics has no key 'familes'. Did you mean 'families'?"),
+    ({"max_steps": 3}, "the environment needs a 'kind', one of "), (None, "needs a 'kind'"),
+])  # fmt: skip
 def test_options_of_an_environment_that_make_no_sense_are_one_sentence(value, words):
     with pytest.raises(UserError) as told:
         environments.parse(value)

@@ -1,8 +1,6 @@
 """Business, creative writing and code: rewards come from the world, and each part can be recomputed."""
 
-import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -164,19 +162,6 @@ def test_a_program_that_hangs_is_ended():
     endless = "def solve(xs):\n    while True: pass"
     _, result = play(env, PROBLEM, ("write_function", endless), ("test_code", ""))
     assert "longer than 1 s" in result.observation and not result.done
-
-
-def test_programs_of_several_episodes_run_side_by_side():
-    source = "import time\ndef solve(x):\n    began = time.time()\n    time.sleep(x)\n    return [began, time.time()]"
-
-    def spans(seconds: float) -> list[list[float]]:
-        with ThreadPoolExecutor(2) as pool:
-            told = pool.map(lambda k: failures(source, ((seconds, k),))[0], range(2))
-        return [json.loads(str(text).removeprefix("it returned ")) for text in told]
-
-    spans(0.1)  # sandboxes are started at their first use
-    first, second = spans(2.0)
-    assert first[0] < second[1] and second[0] < first[1]
 
 
 def test_every_family_is_drawn_and_its_reference_passes():

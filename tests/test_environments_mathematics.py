@@ -2,11 +2,10 @@
 
 import pytest
 import sympy
+from cases import cases
 
-from rlkit.environments import environments
 from rlkit.environments.equations import distance, parse_equation, parse_side, render, rewrite, solve
 from rlkit.environments.mathematics import Mathematics
-from rlkit.errors import UserError
 from rlkit.seeds import generator
 
 FAMILIES = ("linear", "two_sided", "distribute", "combine", "fractions")
@@ -101,21 +100,7 @@ def test_a_clever_path_earns_no_less_than_the_experts():
     assert earned(("distribute", ""), ("subtract_terms", "6"), ("divide_terms", "2")) <= 4.0
 
 
-@pytest.mark.parametrize(("action", "value"), [
-    ("divide_terms", "0"),
-    ("multiply_terms", "0"),
-    ("multiply_terms", "1"),
-    ("multiply_terms", "x"),
-    ("add_terms", "y"),
-    ("add_terms", "x*x"),
-    ("add_terms", "__import__('os')"),
-    ("add_terms", "9**9**9"),
-    ("multiply_terms", "9999999999"),
-    ("distribute", ""),
-    ("combine_like_terms", ""),
-    ("state_answer", "soon"),
-    ("state_answer", "x = 3, y = 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(("action", "value"), cases("impossible_steps"))
 def test_impossible_steps_cost_and_leave_the_state(action, value):
     env = Mathematics()
     env.reset("3x + 7 = 16")
@@ -137,15 +122,6 @@ def test_answers_are_compared_exactly(stated, right):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "3x + 7", "x = x", "x = x + 1", "x*x = 4", "sin(x) = 0", "x + y = 2", "1 = 1", "x = 1/0", "(" * 400],
-)
-def test_problems_that_cannot_be_solved_are_refused(text):
-    with pytest.raises(UserError):
-        Mathematics().reset(text)
-
-
-@pytest.mark.parametrize(
-    "text",
     ["2(x + 3) = 14", "x/2 + 3 = 5", "(x + 1)/3 - 2x = -4/3", "-x = 7", "3(2x - 1)/4 = x + 5", "0 = 2x"],
 )
 def test_rendering_is_read_back_as_the_same_state(text):
@@ -163,10 +139,3 @@ def test_long_runs_of_steps_keep_the_state_small():
     with pytest.raises(Exception, match="too long"):
         for _ in range(40):
             equation = rewrite(equation, "multiply_terms", "9")
-
-
-def test_options_are_checked():
-    with pytest.raises(UserError, match="algebra"):
-        environments.parse({"kind": "algebra"})
-    with pytest.raises(ValueError, match="families"):
-        environments.parse({"kind": "mathematics", "families": []})

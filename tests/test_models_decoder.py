@@ -38,23 +38,6 @@ def padded(prompts, group):
     return ids, mask, torch.arange(len(prompts)).repeat_interleave(group)
 
 
-@pytest.mark.parametrize("pads", [0, 31])
-@pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("family", list(tiny.FAMILIES))
-def test_logits_equal_the_models_own_with_prompts_of_unequal_length(family, frozen, pads):
-    model, prompts = tiny.model(family), tiny.prompts(4)
-    responses = torch.randint(1, tiny.VOCAB, (12, 6), generator=torch.Generator().manual_seed(1))
-    ids, mask, index = padded(prompts, 3)
-    assert not bool(mask.all())  # some prompt really is padded
-    ids, mask = (torch.nn.functional.pad(x, (0, pads)) for x in (ids, mask))
-    decoder = Decoder(model, frozen=frozen)
-    logits = logits_of(tiny.states(decoder, ids, mask, index, responses), decoder.head_weight)
-    for row in range(12):
-        prompt = torch.from_numpy(prompts[index[row]])
-        own = model(torch.cat((prompt, responses[row]))[None]).logits[0, len(prompt) - 1 : -1]
-        torch.testing.assert_close(logits[row], own, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("bonus", [False, True])
 @pytest.mark.parametrize("chunk", [2**26, 17 * 8])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -227,14 +210,6 @@ def test_compiled_kernels_round_where_the_samplers_do():
     assert torch.equal(compiled().swiglu(gate_up), eager) and not torch.equal(once, eager)
 
 
-def test_without_a_compiler_nothing_is_compiled(monkeypatch):
-    compiled.cache_clear()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(UserError, match=r"actor\.use_torch_compile is true, which needs a C\+\+ compiler"):
-        compiled()
-
-
 ASKS = {
     "to train": lambda: load_policy(Model(path="someone/nothing")),
     "for verl": lambda: describe(rlkit.load("params/verl_ladder.yaml", {"model.path": "someone/nothing"})),
@@ -264,19 +239,11 @@ def asking(use: bool | None) -> RunConfig:
     return RunConfig.model_validate({"actor": {"use_torch_compile": use}})
 
 
-def test_kernels_are_compiled_where_that_is_asked_for_or_worthwhile_and_possible(monkeypatch):
-    lacking: list[str | None] = [None]
-    monkeypatch.setattr(kernels, "missing_compiler", lambda: lacking[0])
-    compiled.cache_clear()
-    for use, on_gpu, parameters, eager in (
-        (None, True, COMPILED_FROM - 1, True), (None, False, COMPILED_FROM, True), (None, True, COMPILED_FROM, False),
-        (True, False, 1, False), (False, True, COMPILED_FROM, True),
-    ):  # fmt: skip
-        assert (kernels_for(asking(use), on_gpu, parameters) is EAGER) is eager
-    lacking[0] = "a compiler"
+def test_kernels_are_compiled_where_that_is_possible_or_asked_for_in_vain(monkeypatch):
+    monkeypatch.setattr(kernels, "missing_compiler", lambda: "a compiler")
     compiled.cache_clear()
     assert kernels_for(asking(None), True, COMPILED_FROM) is EAGER
-    with pytest.raises(UserError, match="needs a compiler"):
+    with pytest.raises(UserError, match=r"actor\.use_torch_compile is true, which needs a compiler"):
         kernels_for(asking(True), False, 1)
 
 
@@ -293,18 +260,6 @@ def test_a_gpu_without_what_triton_builds_with_is_told_of(monkeypatch):
     assert missing_compiler() == "Python's headers: apt-get install python3-dev"
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert missing_compiler() == "a C compiler"
-
-
-@NEEDS_COMPILER
-def test_a_compiled_kernel_is_made_for_a_width_and_takes_any_number_of_rows():
-    compiled.cache_clear()
-    swiglu, stats = compiled().swiglu, torch._dynamo.utils.counters["stats"]
-    made = []
-    for rows, width in ((5, 24), (9, 24), (70, 24), (5, 40), (9, 40)):
-        before = stats["unique_graphs"]
-        swiglu(torch.randn(rows, width))
-        made.append(stats["unique_graphs"] - before)
-    assert made == [1, 0, 0, 1, 0]
 
 
 def test_prompts_that_are_computed_with_their_padding_are_those_of_packed_ones():

@@ -22,7 +22,6 @@ from rlkit.panels.watching import RunView
 from rlkit.results.progress import checkpoint_steps, process_of, run_state
 from rlkit.results.store import RunStore, announce, read_json, read_jsonl
 from rlkit.studies.notebook import execute
-from rlkit.studies.terminal import status_table
 
 ROOT = Path(__file__).parent.parent
 SMALL = {
@@ -225,17 +224,3 @@ def test_a_process_that_ended_before_its_run_began_is_a_failure(tmp_path, config
     (folder / "run.log").write_text("[rlkit] started: x\nold\n[rlkit] started: x\nError: no such model\n")
     state = run_state(folder)
     assert (state.status, state.reason) == ("failed", "no such model")
-
-
-def test_the_status_of_a_study_shows_runs_that_have_not_begun(tmp_path):
-    from rlkit.studies.plan import make_plan
-
-    plan = make_plan("params/pass_at_k.yaml", root=tmp_path)
-    plan.record()
-    with RunStore.open(plan.runs[0].config, tmp_path) as store:
-        store.log(0, {"eval/pass@1": 0.25})
-        table = status_table(plan.folder)
-    states = list(table.columns[1].cells)
-    assert [str(state) for state in states] == ["running", "waiting", "waiting", "waiting"]
-    assert str(next(iter(table.columns[0].cells))) == "ladder-30k, seed 0"
-    assert table.caption == "1 running, 3 waiting on cpu"

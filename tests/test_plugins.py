@@ -105,11 +105,6 @@ def test_a_plugin_that_is_not_there_names_the_folder(tmp_path, monkeypatch):
         validate(RunConfig, {"plugins": ["nowhere.py"]})
 
 
-def test_the_id_of_a_run_without_plugins_is_as_before():
-    bare = validate(RunConfig, {})
-    assert "plugins" in RunConfig.model_fields and bare.id == validate(RunConfig, {"plugins": []}).id
-
-
 def test_a_plugin_may_bring_an_algorithm_and_an_environment(tmp_path, monkeypatch):
     monkeypatch.setenv(PLUGINS, "")
     path = tmp_path / "worlds.py"

@@ -6,7 +6,7 @@ import tiny
 import torch
 
 from rlkit.models.attention import pad_right
-from rlkit.samplers.cache import MOST_CELLS, PrefixCache, alike
+from rlkit.samplers.cache import PrefixCache
 from rlkit.samplers.torch import TorchSampler
 
 
@@ -36,20 +36,6 @@ def test_turns_of_a_session_draw_what_whole_prompts_draw(family, fixed):
         prompts = longer(prompts, [g[0] for g in mine], turn)
 
 
-def test_only_what_is_new_is_computed(monkeypatch):
-    memory, counts = PrefixCache(TorchSampler(tiny.model(), ()).decoder, keep=5), []
-    run = memory.decoder.run
-    monkeypatch.setattr(memory.decoder, "run", lambda ids, *rest: counts.append(len(ids)) or run(ids, *rest))
-    a, b = np.arange(1, 21), np.arange(5, 30)
-    memory.prefill([a, b])
-    memory.prefill([np.append(b, [1, 2]), np.append(a, [3]), a, b[:7], np.append(a[:15], [39, 38])])
-    # the last id's state is computed even where all is known; a prompt that goes another way is computed whole
-    assert counts == [45, 2 + 1 + 1 + 7 + 17]
-    memory.prefill([np.append(a, [3, 4])])  # the first call went with the seventh prompt, not the second
-    memory.prefill([np.append(b, [1, 2])])  # which went with the sixth after it
-    assert counts[2:] == [1, 27]
-
-
 def test_kept_rows_of_other_lengths_leave_no_trace():
     decoder = TorchSampler(tiny.model(), ()).decoder
     memory, prompts = PrefixCache(decoder, keep=50), tiny.prompts(6, low=4, high=60)
@@ -70,11 +56,3 @@ def test_a_session_that_is_synced_forgets_what_the_old_weights_computed():
     session.sync(new)
     after, own = (s.sample(prompts, 1, seed=0, max_tokens=3) for s in (session, TorchSampler(new, ())))
     tiny.assert_same(after, own)
-
-
-def test_a_long_prompt_does_not_pad_the_short_ones():
-    lengths = np.array([40, 4000, 250, 600, 30])
-    assert [g.tolist() for g in alike(lengths, 4096, "cpu")] == [[0, 2, 4], [3], [1]]
-    assert [g.tolist() for g in alike(lengths, 2, "cpu")] == [[0, 2], [4], [3], [1]]
-    many = alike(np.full(100, 4096), 4096, "cuda")
-    assert all(len(g) * 4096**2 <= MOST_CELLS for g in many) and sum(map(len, many)) == 100

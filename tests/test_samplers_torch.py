@@ -8,8 +8,6 @@ import pytest
 import tiny
 import torch
 
-from rlkit.models.attention import pad_right
-from rlkit.models.shapes import row_bucket
 from rlkit.samplers import cache
 from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.cache import FixedCache
@@ -142,13 +140,6 @@ def test_the_nucleus_leaves_the_right_tokens():
     assert draw(logits, middle, SETTINGS._replace(top_p=0.01))[0] == 0
 
 
-def test_a_draw_never_takes_a_token_of_probability_zero():
-    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(3, 5)
-    tokens, logprobs = draw(logits, torch.tensor([0.0, 0.5, 1 - 2**-24]), SETTINGS)
-    assert tokens.tolist() == [1, 3, 3]
-    assert logprobs.tolist() == pytest.approx([np.log(0.5)] * 3)
-
-
 @pytest.mark.parametrize("vocab", [300, 8_192, 50_257, 151_936])
 def test_a_token_is_drawn_where_the_running_sum_passes_the_random_number(vocab):
     random = torch.Generator().manual_seed(vocab)
@@ -176,17 +167,6 @@ def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed)
     tiny.assert_same(sampler.sample(prompts, 3, **options), whole)
 
 
-def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch):
-    monkeypatch.setattr(FixedCache, "every", 4)
-    model, steps = tiny.model(), []
-    sampler = TorchSampler(model, stop_ids=tuple(range(model.config.vocab_size)))
-    sampler.fixed = True
-    run = sampler.decoder.run
-    monkeypatch.setattr(sampler.decoder, "run", lambda *a: (steps.append(1), run(*a))[1])
-    samples = sampler.sample(tiny.prompts(2), 3, seed=0, max_tokens=40)
-    assert [len(ids) for ids in drawn(samples)] == [1] * 6 and len(steps) == 1 + 4  # prompts, and a look
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperature):
     """What runs captured on a GPU: buckets small enough that rows are compacted and widths change on the way."""
@@ -207,13 +187,6 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     tiny.assert_same(*(s.sample(tiny.prompts(3), 2, seed=4, max_tokens=6) for s in (dynamic, fixed)))
 
 
-@pytest.mark.parametrize(("sequences", "rows"), [
-    (1, 64), (65, 128), (256, 256), (257, 320), (512, 512), (513, 640), (2048, 2048), (1800, 2048), (1700, 1792),
-])  # fmt: skip
-def test_few_rows_are_computed_for_nobody_where_there_are_many(sequences, rows):
-    assert row_bucket(sequences) == rows
-
-
 @pytest.mark.parametrize("settings", [Settings(0.0, 1.0), Settings(1.0, 1.0), Settings(0.7, 0.9)])
 def test_drawing_from_16_bit_logits_is_drawing_from_their_float32_values(settings):
     generator = torch.Generator().manual_seed(0)
@@ -222,20 +195,3 @@ def test_drawing_from_16_bit_logits_is_drawing_from_their_float32_values(setting
     half, whole = draw(logits, uniform, settings), draw(logits.float(), uniform, settings)
     assert torch.equal(half[0], whole[0]) and half[1].dtype == torch.float32
     torch.testing.assert_close(half[1], whole[1], rtol=0, atol=0)
-
-
-def test_sequences_that_end_early_are_told_once_while_others_are_decoded(monkeypatch):
-    monkeypatch.setattr(FixedCache, "every", 2)
-    sampler = TorchSampler(tiny.model(), stop_ids=(3, 8, 11))
-    sampler.fixed, told = True, {}
-
-    def ended(rows, tokens):
-        assert not told.keys() & set(rows.tolist())
-        told.update(zip(rows.tolist(), (ids.tolist() for ids in tokens), strict=True))
-
-    prefix = sampler.decoder.prefill(*pad_right(tiny.prompts(4), 0))
-    index = torch.arange(4).repeat_interleave(6)
-    uniform = torch.rand(24, 30, generator=torch.Generator().manual_seed(0))
-    tokens, _, lengths = sampler.draw(prefix, index, uniform, Settings(1.0, 1.0), ended)
-    assert told == {i: tokens[i, : lengths[i]].tolist() for i in told}
-    assert len(told) > 12 and all(lengths[i] >= 27 for i in range(24) if i not in told)

@@ -69,34 +69,6 @@ def test_a_torch_sampler_that_would_hold_much_of_the_card_makes_way_for_one_that
         assert fit(model, lora | changes, device).plan.sampler == name
 
 
-def test_a_critic_beside_lora_adds_an_adapter_and_a_whole_one_a_model():
-    run = LARGE | {"model.lora_rank": 32, "algorithm.adv_estimator": "gae"}
-    adapter = fit("qwen2.5-7b", run, "h100")
-    whole = fit("qwen2.5-7b", run | {"critic.model.lora_rank": 0}, "h100")
-    assert adapter.memory["held"]["critic"] < 1e9
-    assert whole.memory["held"]["critic"] == pytest.approx(12 * whole.plan.shape.parameters, rel=1e-3)
-    assert adapter.fits and not whole.fits
-
-
-def test_time_follows_bandwidth_speed_and_work():
-    run = LARGE | {"model.lora_rank": 32, "actor.micro_batch_tokens": 32_768}
-
-    def predicted(model: str, device: str = "h100", tokens: int = 0, changes: dict | None = None):
-        return fit(model, run | (changes or {}), device, (0, tokens)).estimate
-
-    large, small = predicted("qwen2.5-7b"), predicted("qwen2.5-1.5b")
-    assert predicted("qwen2.5-7b", "h200").phases["rollout"] < large.phases["rollout"]
-    assert 3 < large.update_flops / small.update_flops < 8
-    assert large.phases["update"] > 3 * small.phases["update"]
-    for waits in ({"actor.micro_batch_tokens": 2_048}, {"actor.ppo_mini_batch_size": 1}):  # for Python
-        assert predicted("qwen2.5-1.5b", changes=waits).phases["update"] > 2 * small.phases["update"]
-    half, whole = (predicted("qwen2.5-7b", tokens=length) for length in (256, 512))
-    assert half.phases["rollout"] < 0.6 * whole.phases["rollout"]
-    again = predicted("qwen2.5-7b", changes={"model.enable_gradient_checkpointing": True})
-    more = again.update_flops / large.update_flops
-    assert more == pytest.approx(1.5, abs=0.02)  # LoRA: 2 + 1 of 2 forwards
-
-
 @pytest.mark.parametrize(("line", "name", "gib"), [
     ("NVIDIA H100 80GB HBM3, 81559 MiB", "h100", 79.6), ("NVIDIA A100-SXM4-40GB, 40960 MiB", "a100-40gb", 40.0),
     ("NVIDIA L4, 23034 MiB", "l4", 22.5), ("NVIDIA H100 NVL, 95830 MiB", "h100", 93.6),

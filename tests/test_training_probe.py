@@ -114,40 +114,14 @@ def test_vllm_serves_long_responses_where_one_fits_and_warns_where_few_do(card):
 
 
 def test_an_update_out_of_memory_starts_again_in_halves_with_the_same_result(tmp_path, monkeypatch):
-    calm = train(config(), root=tmp_path / "calm", progress=False)
-    logprobs, failed = update.token_logprobs, []
-
-    def fails_when_large(decoder, part, *options):
-        if len(part.rows) > 16:
-            failed.append(len(part.rows))
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
-        return logprobs(decoder, part, *options)
-
-    monkeypatch.setattr(update, "token_logprobs", fails_when_large)
-    with pytest.warns(UserWarning, match="going on with half of it"):
-        tight = train(config(), root=tmp_path / "tight", progress=False)
-    assert failed
-    assert_alike(calm, tight, "actor/pg_loss", "actor/grad_norm", "actor/entropy")
-
-
-def assert_alike(calm, tight, *names: str) -> None:
-    """The same values of these metrics, in every step; FLOPs a little above: smaller passes compute some
-    prompts twice, and a try that failed is not counted."""
-    for a, b in zip(metrics_of(calm), metrics_of(tight), strict=True):
-        assert a["compute/total_flops"] <= b["compute/total_flops"] <= 1.1 * a["compute/total_flops"]
-        for name in names:
-            assert (name in a) is (name in b) and a.get(name, 0) == pytest.approx(
-                b.get(name, 0), rel=1e-3, abs=1e-6
-            )
-
-
-def test_passes_without_a_gradient_and_the_critics_start_again_in_halves_too(tmp_path, monkeypatch):
+    """Passes of the policy with and without a gradient, and the critic's."""
     c = config(algorithm__adv_estimator="gae", actor__use_kl_loss=True)
     calm, failed = train(c, root=tmp_path / "calm", progress=False), set()
 
     def small_only(kind: str, of, at: int):
         def checked(*arguments):
-            if len(arguments[at].rows) > 16:
+            fits = 16 if torch.is_grad_enabled() else 24
+            if len(arguments[at].rows) > fits:
                 failed.add((kind, torch.is_grad_enabled()))
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
             return of(*arguments)
@@ -158,8 +132,21 @@ def test_passes_without_a_gradient_and_the_critics_start_again_in_halves_too(tmp
     monkeypatch.setattr(Critic, "predict", small_only("critic", Critic.predict, 1))
     with pytest.warns(UserWarning, match="going on with half of it"):
         tight = train(c, root=tmp_path / "tight", progress=False)
-    assert failed == {("policy", False), ("critic", False)}  # once smaller, passes stay smaller
-    assert_alike(calm, tight, "actor/pg_loss", "actor/kl_loss", "critic/vf_loss", "critic/grad_norm")
+    assert failed >= {("policy", False), ("critic", False)}
+    names = (
+        "actor/pg_loss",
+        "actor/kl_loss",
+        "actor/grad_norm",
+        "actor/entropy",
+        "critic/vf_loss",
+        "critic/grad_norm",
+    )
+    for a, b in zip(metrics_of(calm), metrics_of(tight), strict=True):
+        # Smaller passes compute some prompts twice, and a try that failed is not counted.
+        assert a["compute/total_flops"] <= b["compute/total_flops"] <= 1.1 * a["compute/total_flops"]
+        assert {n: a[n] for n in names if n in a} == pytest.approx(
+            {n: b[n] for n in names if n in b}, rel=1e-3, abs=1e-6
+        )
 
 
 def test_an_update_that_never_fits_ends_the_run_in_a_sentence(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cases import cases
 from tiny import config, metrics_of
 
 import rlkit
@@ -122,31 +123,8 @@ def test_the_same_config_gives_the_same_bits_and_another_seed_others(finished, t
     assert differences(finished.folder, train(config(seed=1), tmp_path).folder) != []
 
 
-PPO = {"algorithm__adv_estimator": "gae"}
-LAG = {"async_training__trigger_parameter_sync_step": 4}
-ENDED = {
-    "grpo": {},
-    "ppo in float16, adaptive kl, mini-batches, curriculum": {
-        **PPO, "model__dtype": "float16", "algorithm__use_kl_in_reward": True, "algorithm__kl_ctrl__type": "adaptive",
-        "actor__ppo_mini_batch_size": 4, "actor__ppo_epochs": 2, "data__order": "curriculum",
-    },
-    "ppo by adapters with dropout": {
-        **PPO, "model__lora_rank": 4, "model__lora_dropout": 0.1, "actor__use_kl_loss": True,
-        "actor__ppo_mini_batch_size": 4, "critic__ppo_epochs": 2,
-    },
-    "weights that lag, remax, solved problems dropped": {
-        **LAG, "algorithm__adv_estimator": "remax", "algorithm__rollout_correction": 2.0,
-        "data__drop_solved_above": 0.5, "data__train_max_samples": 24, "trainer__keep_best": "eval/pass@1",
-    },
-    "weights that lag, interrupted, equal groups replaced": {
-        "rollout__interruption": {"enable": True, "reserve": 3, "phrase": "="},
-        "algorithm__filter_groups__enable": True, "async_training__trigger_parameter_sync_step": 3,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("extra", ENDED.values(), ids=ENDED)
-def test_a_run_that_was_ended_goes_on_to_the_same_bits(tmp_path, extra, capfd):
+@pytest.mark.parametrize(("name", "extra"), cases("ended_runs"))
+def test_a_run_that_was_ended_goes_on_to_the_same_bits(tmp_path, name, extra, capfd):
     """Ended by a signal at step borders, once right after a checkpoint and once in between."""
     whole = train(config(**extra), tmp_path / "whole")
     assert any(row.get("actor/grad_norm", 0) > 0 for row in metrics_of(whole))  # something was learnt at all
@@ -242,29 +220,10 @@ def test_resume_mode_disable_refuses_a_folder_with_a_checkpoint(finished):
         train(config(trainer__resume_mode="disable"), finished.folder.parents[2])
 
 
-WOULD_END_AT_STEP_1 = {
-    "max_prompt_length 40 and data.max_response_length 4090 are 4130 tokens, .* positions for 4096: .* by 34": {
-        "data__max_response_length": 4090
-    },
-    "data.max_prompt_length is 3, but 20 of 20 held-out prompts are longer": {"data__max_prompt_length": 3},
-    "max_prompt_length is 9, but .* prompts are longer: that of task .* has 1[0-9] tokens": {
-        "data__max_prompt_length": 9
-    },
-    "custom_reward_function is 'nowhere.py:score': .*No such file": {
-        "reward__custom_reward_function": "nowhere.py:score"
-    },
-    "too few distinct tasks.*a curriculum has each task once": {
-        "data__train": [{"kind": "arithmetic", "digits": 1}], "data__order": "curriculum",
-        "trainer__total_training_steps": 100,
-    },
-    "adv_estimator is 'dr_grpo'. Dr. GRPO is 'grpo' with": {"algorithm__adv_estimator": "dr_grpo"},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("message", WOULD_END_AT_STEP_1)
-def test_what_would_end_a_run_at_its_first_step_is_said_before_it_has_a_folder(tmp_path, message):
+@pytest.mark.parametrize(("message", "changes"), cases("runs_that_cannot_begin"))
+def test_what_would_end_a_run_at_its_first_step_is_said_before_it_has_a_folder(tmp_path, message, changes):
     with pytest.raises(UserError, match=message):
-        train(config(**WOULD_END_AT_STEP_1[message]), tmp_path)
+        train(config(**changes), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -319,7 +278,10 @@ def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_
             rollout.reward = Reward.failed("the judge is down")
 
     c = config(
-        trainer__test_freq=0, trainer__save_freq=0, async_training__trigger_parameter_sync_step=5, **PPO
+        trainer__test_freq=0,
+        trainer__save_freq=0,
+        async_training__trigger_parameter_sync_step=5,
+        algorithm__adv_estimator="gae",
     )
     with monkeypatch.context() as patch, pytest.raises(RunStopped, match="the judge is down"):
         patch.setattr(sampling, "grade", judge_down)
@@ -405,7 +367,7 @@ def test_groups_of_equal_rewards_are_replaced_until_there_are_enough(tmp_path):
 
 
 def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(tmp_path):
-    extra = {"trainer__keep_best": "eval/pass@1", **PPO}
+    extra = {"trainer__keep_best": "eval/pass@1", "algorithm__adv_estimator": "gae"}
     whole = train(config(**extra), tmp_path / "whole")
     short = train(config(trainer__total_training_steps=3, **extra), tmp_path)
     given = {"trainer__resume_from_path": str(checkpoint.folder_of(short.folder / "checkpoints", 3))}

@@ -9,7 +9,7 @@ from tiny import config, metrics_of
 import rlkit
 from rlkit.data import TaskStream, held_out
 from rlkit.environments.rollout import Limits
-from rlkit.errors import RunStopped, UserError
+from rlkit.errors import RunStopped
 from rlkit.models.loading import load_policy
 from rlkit.rewards import Router
 from rlkit.samplers.rollouts import grade, sample
@@ -185,39 +185,6 @@ def test_a_run_learns_from_interrupted_answers_at_the_sampler_s_own_log_probs(tm
     assert all(row["response_length/interrupted"] > 0.5 for row in rows)
     assert all(row.get("policy/logprob_gap", 0.0) < 1e-5 for row in rows if not row.get("rollout/lag"))
     assert rlkit.read_evals(tmp_path / "test")["response"].str.contains(PHRASE).any()
-
-
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"rollout__interruption": {"enable": True, "reserve": 6}}, "reserve is 6, which leaves nothing of data.max_r"),
-    ({"rollout__interruption": {"enable": True, "reserve": 3, "phrase": ""}}, "interruption.phrase is empty"),
-    ({"data__drop_solved_above": 0}, "data.drop_solved_above"),
-    ({"async_training__trigger_parameter_sync_step": 0}, "async_training.trigger_parameter_sync_step"),
-    ({"trainer__early_stop__metric": "eval/pass@2"}, "early_stop.metric is 'eval/pass@2', which no evaluation"),
-    ({"trainer__keep_best": "eval/pass@1/logic"}, "keep_best is .* There are eval/pass@1, eval/pass@1/math"),
-    ({"rollout__interruption": {"enable": True, "reserve": 3, "phrase": "too long"}}, "its phrase alone has 8"),
-])  # fmt: skip
-def test_what_cannot_work_is_refused_by_name(tmp_path, changes, message):
-    with pytest.raises(UserError, match=message):
-        rlkit.train(config(**changes), root=tmp_path, progress=False)
-
-
-def test_runs_without_the_new_keys_have_the_names_that_they_had():
-    names = {config(**{key: value}).id for key, value in {
-        "data__drop_solved_above": None, "trainer__keep_best": "eval/pass@1", "trainer__early_stop__metric": None,
-        "async_training__trigger_parameter_sync_step": 1, "rollout__interruption__enable": False,
-    }.items()}  # fmt: skip
-    assert names == {config().id}
-    assert len({config(**LAG).id, config(**CUT).id, config(data__drop_solved_above=0.9).id} | names) == 4
-
-
-def test_an_evaluation_without_the_metric_says_nothing_about_progress(tmp_path):
-    name = "eval/pass@1"
-    c = config(trainer__early_stop={"metric": name, "patience": 3})
-    with TrainingRun.open(c, tmp_path, progress=False) as run:
-        run.evaluated = {0: {name: 0.2}, 1: {name: 0.1}, 2: {}, 3: {name: 0.1}}
-        assert run.stopped_early is None
-        run.evaluated[4] = {name: 0.2}
-        assert "has not risen for 3 evaluations since step 0" in (run.stopped_early or "")
 
 
 def test_a_run_without_progress_ends_early_and_its_best_checkpoint_is_kept(tmp_path):

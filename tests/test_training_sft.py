@@ -57,23 +57,25 @@ def equal(one, other) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_start_that_was_ended_goes_on_to_the_same_bits(cache, monkeypatch, tmp_path):
-    whole, steps, step = start(config()), [], SupervisedTrainer.step
+def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on_to_the_same_bits(
+    tmp_path, monkeypatch
+):
+    whole = start(config())
     monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "other")
-    monkeypatch.setattr(warm_start, "KEEP_EVERY", 0.0)
+    monkeypatch.setattr(warm_start, "LOOK_EVERY", 4)
+    seen = []
 
-    def ends_at_seven(self, batch):
-        steps.append(1)
-        if len(steps) == 7:
-            raise KeyboardInterrupt
-        return step(self, batch)
+    def presses_at_eight(step, *_):
+        seen.append(step)
+        if step == 8:
+            os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(SupervisedTrainer, "step", ends_at_seven)
     with pytest.raises(KeyboardInterrupt):
-        warm_start.warm_start(config())
-    started = start(config())
-    assert whole.facts == started.facts
-    assert equal(weights(whole), weights(started)) and len(steps) == started.facts["steps"] + 1
+        warm_start.warm_start(config(), presses_at_eight)
+    assert warm_cache.to_make(config()) is not None
+    started = start(config(), lambda step, *_: seen.append(step))
+    assert seen == [4, 8, 12, 16, 20, 24] and warm_cache.to_make(config()) is None
+    assert whole.facts == started.facts and equal(weights(whole), weights(started))
     assert not list((tmp_path / "other").glob(".*partial*"))
 
 
@@ -83,23 +85,6 @@ def test_a_start_that_an_earlier_version_made_is_used():
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "pass_rate": 0.3}))
     started = start(config())
     assert started.folder == made.folder and started.facts["pass_rate"] == 0.3
-
-
-def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(warm_start, "LOOK_EVERY", 4)
-    seen = []
-
-    def presses_at_eight(step, *_):
-        seen.append(step)
-        if step == 8:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    c = config()
-    with pytest.raises(KeyboardInterrupt):
-        warm_start.warm_start(c, presses_at_eight)
-    assert warm_cache.to_make(c) is not None
-    warm_start.warm_start(c, lambda step, *_: seen.append(step))
-    assert seen == [4, 8, 12, 16, 20, 24] and warm_cache.to_make(c) is None
 
 
 @pytest.mark.parametrize("rank", [0, 4])

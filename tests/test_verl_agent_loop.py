@@ -109,17 +109,6 @@ def test_an_episode_is_the_local_one_token_for_token(ended, tmp_path):
     assert out.extra_fields["reward_extra_info"] == {"score": 3.0, "correct": 1.0}
 
 
-def test_observations_are_masked_and_the_last_token_is_the_policy_s():
-    out, server = run(equation(), MOVES)
-    ids, mask = np.array(out.response_ids), np.array(out.response_mask)
-    assert ids[mask == 1].tolist() == [token for turn in MOVES for token in turn]
-    assert mask[-1] == 1 and ids[-1] == STOP
-    assert "3x = 9" in TOKENIZER.decode(ids[mask == 0])
-    for k in range(1, 4):  # every prompt extends the one before it: nothing is encoded again
-        before, now = server.calls[k - 1][0] + MOVES[k - 1], server.calls[k][0]
-        assert now[: len(before)] == before
-
-
 def test_an_episode_that_runs_out_of_room_ends_before_the_observation():
     full, _ = run(equation(), MOVES)
     first_observation = full.response_mask.index(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import cases
 from typer.testing import CliRunner
 
 from rlkit.backends import train
@@ -192,33 +193,13 @@ def test_key_heads_may_be_fewer_than_the_gpus_that_share_a_model():
     checks.check(on_verl(**few, rollout={"tensor_model_parallel_size": 4}))
 
 
-FOUR = {"trainer": {"n_gpus_per_node": 4}, "rollout": {"tensor_model_parallel_size": 4}}
-REFUSED = [
-    ({"model": {"lora_rank": 4, "lora_dropout": 0.1}}, r"model\.lora_dropout is 0\.1"),
-    ({"algorithm": {"filter_groups": {"enable": True}}}, r"algorithm\.filter_groups\.enable is True"),
-    ({"algorithm": {"norm_adv_by_std_in_batch": True}}, r"algorithm\.norm_adv_by_std_in_batch is True"),
-    ({"algorithm": {"truncated": "mask"}}, r"algorithm\.truncated is 'mask'"),
-    ({"reward": {"overlong_buffer": {"enable": True, "len": 8}}}, r"reward\.overlong_buffer\.enable is True"),
-    ({"trainer": {"resume_from_path": "x"}}, r"trainer\.resume_from_path is 'x'"),
-    ({"data": {"drop_solved_above": 0.9}}, r"data\.drop_solved_above is 0\.9"),
-    ({"rollout": {"interruption": {"enable": True, "reserve": 2}}}, r"rollout\.interruption\.enable is True"),
-    ({"async_training": {"trigger_parameter_sync_step": 2}}, r"trigger_parameter_sync_step is 2"),
-    ({"trainer": {"early_stop": {"metric": "eval/pass@1"}}}, r"trainer\.early_stop\.metric is 'eval/pass@1'"),
-    ({"trainer": {"keep_best": "eval/pass@1"}}, r"trainer\.keep_best is 'eval/pass@1'"),
-    ({"trainer": {"device": "cpu"}}, r"trainer\.device is 'cpu'"),
-    ({"trainer": {"tf32": True}}, r"trainer\.tf32 is True"),
-    ({"trainer": {"n_gpus_per_node": 3}}, "which 3 GPUs cannot share evenly"),
-    ({"rollout": {"tensor_model_parallel_size": 2}}, r"rollout\.tensor_model_parallel_size is 2, which does not"),
-    ({**FOUR, "model": {"path": "Qwen/Qwen2.5-0.5B-Instruct"}}, r"vLLM cannot divide the 14 attention heads of 'Qwen"),
-    ({"trainer": {"n_gpus_per_node": 2}, "actor": {"policy_loss": {"loss_mode": "kl_cov"}}}, "loss_mode is 'kl_cov'"),
-    ({"actor": {"ppo_epochs": 2, "optim": {"lr_warmup_steps": 5}}}, r"actor\.optim has a schedule"),
-    ({"actor": {"loss_agg_mode": "prompt-mean-token-mean"}}, r"actor\.loss_agg_mode is 'prompt-mean-token-mean'"),
-    *(({"algorithm": {"adv_estimator": name}}, rf"algorithm\.adv_estimator is '{name}'")
-      for name in checks.NEVER["algorithm.adv_estimator"]),
-]  # fmt: skip
+ESTIMATORS = [
+    ({"algorithm": {"adv_estimator": name}}, rf"algorithm\.adv_estimator is '{name}'")
+    for name in checks.NEVER["algorithm.adv_estimator"]
+]
 
 
-@pytest.mark.parametrize("sections, message", REFUSED)
+@pytest.mark.parametrize(("sections", "message"), [*cases("refused_on_verl"), *ESTIMATORS])
 def test_what_verl_cannot_do_is_refused_by_name(sections, message):
     with pytest.raises(UserError, match=message):
         checks.check(on_verl(**sections))

@@ -11,6 +11,7 @@ import sys
 
 import psutil
 import pytest
+from cases import cases
 from waiting import wait_for
 
 import rlkit
@@ -18,7 +19,6 @@ from rlkit.errors import RunStopped
 from rlkit.panels.watching import sentence
 from rlkit.results.progress import run_state
 from rlkit.verl import backend, launcher
-from rlkit.verl.answers import Tail
 from rlkit.verl.launcher import PHASES, Startup
 
 SLEEP = "[sys.executable, '-c', 'import time; time.sleep(600)']"
@@ -79,14 +79,7 @@ def test_a_failure_of_vllm_after_which_verl_waits_is_not_waited_for(tmp_path, mo
         start(f"{failure}; import time; time.sleep(600)", tmp_path, stall_timeout=600.0)
 
 
-@pytest.mark.parametrize(("output", "sentence"), [
-    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", "a worker ran out of GPU memory"),
-    ("ValueError: No available memory for the cache blocks.", r"raise rollout\.gpu_memory_utilization"),
-    ("ValueError: Total available GPUs 1 is less than total desired GPUs 4", "fewer free GPUs"),
-    ("ModuleNotFoundError: No module named 'transfer_queue'", r"pip install 'rlkit\[gpu\]'"),
-    ("ConnectionError: ray could not connect to GCS", "Ray could not be started"),
-    ("KeyError: 'colour'", "KeyError: 'colour'"),
-])  # fmt: skip
+@pytest.mark.parametrize(("output", "sentence"), cases("failures_of_verl"))
 def test_a_failure_is_one_sentence_that_names_the_reason_and_the_log(tmp_path, output, sentence):
     said = rf"verl ended with status 3: .*{sentence}.*Log: .*log\.txt"
     with pytest.raises(RunStopped, match=said) as caught:
@@ -192,26 +185,6 @@ def clock(monkeypatch):
     return now
 
 
-def test_phases_end_one_after_another(tmp_path, clock):
-    log = tmp_path / "log.txt"
-    start = Startup(log)
-    assert start.phase == "starting Ray" and start.look(answered=False) == []  # no log yet
-    for name, line in LINES.items():
-        clock[0] += 10
-        with log.open("a") as file:
-            file.write(f"ray init kwargs\n{line[:20]}")
-        assert start.look(answered=False) == []  # half a line
-        assert (start.phase, start.waited) == (name, 10)
-        with log.open("a") as file:
-            file.write(f"{line[20:]}\nmore\n")
-        assert start.look(answered=False) == [name]
-    clock[0] += 5
-    assert start.phase == "first answers"
-    assert start.look(answered=True) == ["first answers"]
-    assert start.seconds == dict.fromkeys(LINES, 10) | {"first answers": 5}
-    assert start.phase == "" and start.look(answered=True) == []
-
-
 def test_a_phase_that_the_log_lacks_is_missing_and_not_zero(tmp_path, clock):
     start, clock[0] = Startup(tmp_path / "log.txt"), 130.0
     (tmp_path / "log.txt").write_text(LINES["loading weights"] + "\n")
@@ -220,18 +193,6 @@ def test_a_phase_that_the_log_lacks_is_missing_and_not_zero(tmp_path, clock):
     clock[0] += 4
     assert start.look(answered=True) == ["first answers"] and sum(start.seconds.values()) == 34
     assert list(PHASES) == [*LINES, "first answers"]
-
-
-def test_whole_lines_only(tmp_path):
-    tail = Tail(tmp_path / "grows")
-    assert tail.lines() == []
-    (tmp_path / "grows").write_bytes(b"a\nb")
-    assert tail.lines() == [b"a"] and tail.lines() == []
-    with (tmp_path / "grows").open("ab") as file:
-        file.write(b"c\n\n")
-    assert tail.lines() == [b"bc", b""] and tail.offset == 6
-    (tmp_path / "grows").write_bytes(b"new\n")
-    assert tail.lines() == [b"new"]
 
 
 def test_a_user_sees_the_phases_and_run_json_keeps_them(tmp_path, monkeypatch, capsys):
