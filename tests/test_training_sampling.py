@@ -9,7 +9,7 @@ from tiny import config, metrics_of
 import rlkit
 from rlkit.data import TaskStream, held_out
 from rlkit.environments.rollout import Limits
-from rlkit.errors import RunStopped
+from rlkit.errors import RunStopped, UserError
 from rlkit.models.loading import load_policy
 from rlkit.rewards import Router
 from rlkit.samplers.rollouts import grade, sample
