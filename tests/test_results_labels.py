@@ -2,7 +2,9 @@
 
 import io
 import itertools
+import json
 import os
+import shutil
 import time
 
 import pytest
@@ -14,6 +16,7 @@ from rlkit.figures.study import StudyData, draw
 from rlkit.params import flatten
 from rlkit.results.labels import labels
 from rlkit.results.store import RunStore
+from rlkit.sizing import doctor
 from rlkit.studies.terminal import status_table
 
 
@@ -126,6 +129,25 @@ def test_the_status_says_why_a_run_ended(tmp_path):
         store.update(status="failed", reason=reason * 9)
     text = " ".join(shown(tmp_path / "failing").split())
     assert "data.max_prompt_length is 3, but" in text.replace("failed ", "") and "…" in text
+
+
+def test_brackets_in_names_are_shown_as_they_are(tmp_path, capsys, monkeypatch):
+    folder = write_study(tmp_path / "[x] of outputs")
+    content = json.loads((folder / "study.json").read_text().replace('cell": "ladder-', 'cell": "[red] '))
+    (folder / "study.json").write_text(json.dumps(content))
+    for run in (r for r in (folder / "runs").iterdir() if not r.name.startswith("ladder-10k")):
+        shutil.copy(next((folder / "runs").glob("ladder-10k*")) / "metrics.jsonl", run)
+    text = shown(folder).replace("\n", "")
+    assert "[x] of outputs" in text and "[red] 30k, seed 0" in text.partition("Caution")[2]
+    run = {"model": {"path": "ladder-10k"}, "trainer": {"total_training_steps": 1}}
+    file = tmp_path / "brackets.yaml"
+    file.write_text(json.dumps({"run": run, "variants": {"[bold] on": {}, "[/x]": {"rollout.n": 2}}}))
+    rlkit.study(file, dry_run=True, root=tmp_path)
+    planned = capsys.readouterr().out
+    assert "[bold] on, seed 0" in planned and "[/x], seed 0" in planned
+    monkeypatch.setattr(doctor, "findings", lambda: {"[what]": ("[/found]", "[follows]", "pip install 'x[y]'")})
+    Console(width=200).print(doctor.machine_table())
+    assert set("[what] [/found] [follows] 'x[y]'".split()) <= set(capsys.readouterr().out.split())
 
 
 def test_the_status_of_several_studies_groups_them(by_hand):

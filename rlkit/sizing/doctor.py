@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import psutil
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from rlkit.config import RunConfig, load
@@ -30,7 +31,7 @@ def machine_table() -> Table:
     """What `rlkit doctor` shows: the findings, what is to be mended in yellow."""
     table = Table("what", "found", "what follows", "to mend", box=SIMPLE_HEAD, pad_edge=False)
     for what, row in findings().items():
-        table.add_row(what, *row, style="yellow" if row[-1] else "")
+        table.add_row(*map(escape, (what, *row)), style="yellow" if row[-1] else "")
     return table
 
 

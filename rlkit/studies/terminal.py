@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -40,7 +41,7 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
     names = _names(list(states))
     left = any(state.left is not None for state in states.values())
     beside = 1 if console.width > 90 else 0  # the box's own
-    table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, beside, 0, 0))
+    table = Table(title=escape(str(path)), box=SIMPLE_HEAD, pad_edge=False, padding=(0, beside, 0, 0))
     for name in ("run", "state", "step", "reward", "pass@1", *["left"] * left, "ago"):
         table.add_column(name, no_wrap=name != "run", overflow="fold")
     words = [len(word) for name in names for word in name.plain.split()]
@@ -68,9 +69,10 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
     counts = Counter(state.status for state in states.values())
     devices = sorted({state.device for state in states.values() if state.device})
     where = f" on {', '.join(devices)}" if devices else ""
-    table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
+    caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
     if same := [", ".join(group) for group in alike.values() if len(group) > 1]:
-        table.caption += f"\nCaution: these runs are identical, step for step: {'; '.join(same)}."
+        caption += f"\nCaution: these runs are identical, step for step: {'; '.join(same)}."
+    table.caption = escape(caption)
     return table
 
 
@@ -162,7 +164,7 @@ def show_plan(plan: "Plan", workers: int) -> None:
         rows.append((run.label, "yes" if run.held_out else "", cost, status))
     for name, held, (flops, seconds), status in rows:
         words = (f"{flops:.1e}", duration(seconds)) if math.isfinite(flops) else ("", "")
-        table.add_row(name, held, *words, status)
+        table.add_row(escape(name), held, *words, status)
     console.print(table)
     say(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {left_words(left, workers)}.")
     for caution in inert_sentences(inert_factors(plan.runs)):
