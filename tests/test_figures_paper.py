@@ -28,6 +28,7 @@ from rlkit.results.store import RunStore
 
 NOT_VARIED = {"data", "law_of_data", "sft_ratio", "law_of_size_and_steps", "training_law"}
 NOT_VARIED |= {"differences", "equal_compute"}  # a cell a model
+NOT_VARIED |= {"law_of_repeats", "law_of_success", "law_of_shares", "frontier", "law_of_rollouts", "law_of_domains"}
 VENUES = ("neurips", "acl")  # a text width and the narrowest column
 ALL_SIZES = pd.DataFrame({"model.path": list(SIZES), "parameters_non_embedding": list(SIZES.values())})
 

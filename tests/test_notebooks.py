@@ -23,6 +23,7 @@ import rlkit
 from rlkit.backends import train
 from rlkit.cli import app
 from rlkit.data.rows import tasks
+from rlkit.figures.study import render
 from rlkit.studies.notebook import check_parameters, execute, parameters_of
 from rlkit.studies.plan import make_plan
 from rlkit.training.interrupt import Interrupt, Interrupted
@@ -50,7 +51,7 @@ SMALL = {  # a second a run; everything else is as the params file has it
 SIZES = {"grid.model.path": ["ladder-10k", "ladder-30k", "ladder-60k", "ladder-100k"], "holdout": {}}
 STUDIES = {
     "quickstart": SIZES,
-    "model_scale": SIZES | {"seeds": [0, 1]},
+    "model_scale": SIZES | {"seeds": [0, 1], "run.trainer.test_freq": 1},
     "data_scale": {"grid.model.path": ["ladder-30k"], "grid.data.train_max_samples": [4, 8, 16, 24]},
     "sft_rl_ratio": {
         "run.model.path": "ladder-10k",
@@ -84,6 +85,11 @@ STUDIES = {
 
 
 SAYS = {"data_scale": "repeated_data: L =", "sft_rl_ratio": "budget"}
+LAWS = {  # that each draws, as `rlkit figures` does
+    "model_scale": "law_of_size_and_steps", "data_scale": "law_of_repeats", "sft_rl_ratio": "",
+    "mixed_domains": "law_of_domains", "pass_at_k": "law_of_coverage", "algorithms": "law_of_cells",
+    "allocation": "frontier", "quickstart": "scaling_law",
+}  # fmt: skip
 
 
 def trained(name: str, root: Path) -> dict:
@@ -151,6 +157,10 @@ def test_a_study_notebook_ends_with_figures_and_a_table(name, tmp_path, quicksta
     assert {picture[:4] for picture in pictures} <= {b"\x89PNG", "iVBO"}, "a file's bytes, or in base 64"
     assert all((folder / "figures" / f"{stem}.csv").read_text() for stem in saved)
     assert (name != "sft_rl_ratio") or {"differences", "learning_curves"} <= saved
+    again, missing, _ = render(folder, only=[LAWS[name] or "before_after"], out=tmp_path / "again")
+    assert not missing and {path.stem for path in again} <= saved
+    for path in (path for path in again if path.suffix in (".png", ".csv")):
+        assert path.read_bytes() == (folder / "figures" / path.name).read_bytes(), path.name
     said = " ".join(str(data) for data in shown)
     assert SAYS.get(name, "") in said and "Traceback" not in said
     made = shown[-1]["text/html"]

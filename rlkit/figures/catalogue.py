@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib
-import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -16,84 +16,22 @@ from rlkit.errors import UserError
 from rlkit.figures import laws, runs
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.style import LETTERED, WIDTHS, legend_below, looks, styled
-from rlkit.laws import LawFit, fit
-from rlkit.measures import comparisons, learning, summary
-from rlkit.measures.tables import curve_table, in_order, remember
+from rlkit.measures import allocation, comparisons, fits, learning
+from rlkit.measures.fits import COMPUTE, PASSED, SHARE, UNIQUE, check_varied
 
 if TYPE_CHECKING:
     from rlkit.figures.study import StudyData
 
-SIZE, UNIQUE, SHARE = "parameters_non_embedding", "data.train_max_samples", "data.sft_ratio"
-COMPUTE, PASSED, TOKENS = "compute/total_flops", "eval/pass@1", "tokens/response"
+TOKENS = "tokens/response"
+COSTS = {"": TOKENS, "flops": COMPUTE, "seconds": "compute/seconds"}
 TRAINING = ("critic/score/mean", "actor/grad_norm", "actor/entropy", "response_length/mean")
-FOR_TRAINING_LAW = 5  # evaluations after the start, for the four parameters of a sigmoid
-FOR_LAW = 3  # values of its column that a law of one needs at least
 LEAST = 3  # panels of the main figure
-
-
-def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
-    _needs(study, SIZE, FOR_LAW)
-    curves = curve_table(study.metrics, "step", PASSED, "cell")
-    facts = study.points[["run", SIZE, "held_out"]]
-    curves = curves[curves["step"] > 0].merge(facts, on="run").assign(error=lambda t: 1 - t[PASSED])
-    if curves["step"].nunique() < FOR_LAW:
-        raise UserError(f"The study was evaluated at fewer than {FOR_LAW} steps after the start.")
-    x = {"N": SIZE, "X": "step"}
-    found = fit(curves, "tan", x=x, y="error", loss="ls", cluster="run", bootstrap=200)
-    return laws.law(found, curves, venue=venue)
-
-
-def law_of_data(study: "StudyData", venue: str) -> dict[str, Drawing]:
-    _needs(study, UNIQUE, FOR_LAW)
-    points, found = study.points, {}
-    if points.groupby(["model.path", UNIQUE])["cell"].nunique().max() > 1:
-        raise UserError(f"The study varies more than model.path and {UNIQUE}: this law would not know of it.")
-    most = points[~points["held_out"].astype(bool)].groupby("model.path")[UNIQUE].nunique()
-    for name in looks(points):  # a figure a model: one line through two sizes would be of neither
-        if most.get(name, 0) >= FOR_LAW:
-            part = points[points["model.path"] == name]
-            law = fit(part, "power", x=UNIQUE, y="error", loss="ls", bootstrap=500, resample="residual")
-            short = str(name).rsplit("/", 1)[-1] if points["model.path"].nunique() > 1 else ""
-            found[short] = laws.law(law, part, by="cell", venue=venue)
-    if not found:
-        raise UserError(f"This needs {FOR_LAW} values of {UNIQUE} of a model to fit, and has {most.max()}.")
-    return found
 
 
 def sft_ratio(study: "StudyData", venue: str) -> Drawing:
     change = _with_column(study, SHARE).sort_values([SHARE, "when"])
     part = change["when"].map({"before": "after the supervised part", "after": "at the end"})
     return runs.against(change.assign(part=part), SHARE, "pass@1", by="part", venue=venue)
-
-
-def along(
-    study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE
-) -> tuple[dict[str, LawFit], pd.DataFrame]:
-    """A law along training, of pass@1 after the start against compute, for each cell that is not held out, and the
-    evaluations that they describe: those after `holdout_after` are held out. Runs are resampled whole, and the noise of
-    a cell of one run is correlated in time. Raises UserError where a run has too few evaluations to fit."""
-    seen = study.metrics[~study.metrics["held_out"].astype(bool)]
-    curves = curve_table(seen, compute, PASSED, "cell").query("step > 0")
-    curves = curves.assign(held_out=curves["step"] > (study.holdout_after or np.inf))
-    if (found := curves[~curves["held_out"]].groupby("run").size().min()) < FOR_TRAINING_LAW:
-        told = f"{FOR_TRAINING_LAW} evaluations after the start, and a run has {found}"
-        raise UserError(f"This needs {told}: set a lower trainer.test_freq.")
-    made, parts = {}, dict(list(curves.groupby("cell")))
-    for cell in (cell for cell in in_order(seen, "cell")["cell"] if cell in parts):
-        several = parts[cell]["run"].nunique() > 1  # of one design, of which no resample loses anything
-        together: Any = {"cluster": "run", "resample": "case"} if several else {"block": "step"}
-        made[cell] = fit(parts[cell], law, x=compute, y=PASSED, bootstrap=500, **together)
-    return made, remember(curves, seen, "cell")
-
-
-def foretold(found: dict[str, LawFit], curves: pd.DataFrame) -> pd.DataFrame:
-    """What the laws of `along` foretell of each cell's last evaluation, beside what was observed, as
-    `rlkit.measures.summary.held_out_error` has it; empty where the study holds no evaluation out."""
-    held = curves[curves["held_out"]]
-    last = held[held["step"] == held.groupby("run")["step"].transform("max")]
-    parts = [summary.held_out_error(found[str(cell)], part) for cell, part in last.groupby("cell")]
-    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    return table.assign(**{end: table[end].clip(0, 1) for end in ("low", "high") if end in table})
 
 
 def main(study: "StudyData", venue: str) -> Drawing:
@@ -132,17 +70,27 @@ def _by_model(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str], Drawing])
     return {str(path).rsplit("/", 1)[-1]: draw(parts[path], "variant") for path in looks(table)}
 
 
-def _needs(study: "StudyData", column: str, values: int = 2) -> None:
-    found = study.metrics[column].nunique() if column in study.metrics else 0
-    if found < values:
-        raise UserError(f"This needs {values} values of {column}, and the study has {found}.")
-
-
 def _with_column(study: "StudyData", column: str) -> pd.DataFrame:
     """pass@1 before and after with a column of the configuration."""
-    _needs(study, column)
+    check_varied(study.metrics, column)
     values = study.metrics.groupby("cell")[column].first()
     return study.change.assign(**{column: study.change["cell"].map(values)})
+
+
+def _costs(study: "StudyData", venue: str) -> dict[str, Drawing]:
+    logged = set(study.metrics["metric"])
+    return {name: _needed(study, venue, x=x) for name, x in COSTS.items() if x in logged}
+
+
+def _needed(study: "StudyData", venue: str, ax: Axes | None = None, x: str = TOKENS) -> Drawing:
+    return runs.needed(learning.needed(study.metrics, x, levels=5), x, venue, ax)
+
+
+def _law(found: fits.Fitted | dict[str, fits.Fitted], venue: str, by: str | None = None) -> Any:
+    """The drawing of a law and its points, or of each of several by their names."""
+    if isinstance(found, dict):
+        return {name: laws.law(*one, by=by, venue=venue) for name, one in found.items()}
+    return laws.law(*found, by=by, venue=venue)
 
 
 def _curve(x: str) -> Callable[..., Drawing]:
@@ -200,11 +148,9 @@ FIGURES = {
         lambda s, venue: runs.ranked(comparisons.at_compute(s.evals, s.metrics, COMPUTE), venue),
     ),
     "sample_efficiency": Entry(
-        "Response tokens until held-out pass@1 reaches a level above its model's start, the mean over the runs that "
-        "reach it (hollow: not all of them do); bars span those.",
-        lambda s, venue, ax=None: runs.against(
-            learning.needed(s.metrics, TOKENS, levels=5), "level", TOKENS, "cell", venue, ax=ax
-        ),
+        "Level of held-out pass@1, above its model's start, against what reaching it costs: the mean over the runs "
+        "that do (hollow: not all of them); bars span those.",
+        _costs,
     ),
     "scaling_law": Entry(
         "The law through the filled points, with a 95 % band: of a new run for a law of one column, of the curve for "
@@ -218,12 +164,28 @@ FIGURES = {
     ),
     "law_of_size_and_steps": Entry(
         "One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands.",
-        law_of_size_and_steps,
+        lambda s, venue: _law(fits.size_and_steps(s.metrics), venue),
     ),
     "training_law": Entry(
         "The law of held-out pass@1 in the compute of training of each cell that is not held out, with 95 % bands of "
         "the curves.",
-        lambda s, venue: laws.law(*along(s), by="cell", venue=venue),
+        lambda s, venue: laws.law(*fits.along(s.metrics, after=s.holdout_after), by="cell", venue=venue),
+    ),
+    "law_of_cells": Entry(
+        "Held-out error of each cell as a power of training steps, with 95 % bands over seeds and problems.",
+        lambda s, venue: laws.law(*fits.by_cell(s.metrics, s.evals), by="cell", venue=venue),
+    ),
+    "law_of_domains": Entry(
+        "Held-out error of each domain as a power of training steps, of the first cell of the study's file, with 95 % "
+        "bands over seeds and problems.",
+        lambda s, venue: {
+            name: laws.of_domains(*found, venue) for name, found in fits.by_domain(s.metrics, s.evals).items()
+        },
+    ),
+    "law_of_success": Entry(
+        "Success on held-out problems in the steps taken in the environment, logit success = a + b ln steps, with its "
+        "95 % band.",
+        lambda s, venue: laws.law(fits.environment_steps(s.metrics, s.evals), venue=venue),
     ),
     "data": Entry(
         "Held-out pass@1 at the end against unique training tasks, with 95 % intervals over problems.",
@@ -232,17 +194,37 @@ FIGURES = {
         ),
     ),
     "law_of_data": Entry(
-        "Held-out error at the end as a power of unique training tasks, with the 95 % band of a new run.",
-        law_of_data,
+        "Held-out error at the end in unique training tasks, and of three sizes or more in size, with 95 % bands.",
+        lambda s, venue: _law(fits.unique_tasks(s.metrics, s.evals), venue, by="cell"),
+    ),
+    "law_of_repeats": Entry(
+        "Held-out error along training in the tasks shown, of which so many are unique, with 95 % bands.",
+        lambda s, venue: _law(fits.repeats(s.metrics), venue),
     ),
     "sft_ratio": Entry(
         "Held-out pass@1 after the supervised part (before RL) and at the end, against the share of tasks with worked "
         "answers, with 95 % intervals over problems.",
         sft_ratio,
     ),
+    "law_of_shares": Entry(
+        "Held-out error at the end in the share of tasks with worked answers, with the 95 % band of a new run.",
+        lambda s, venue: _law(fits.best_share(s.metrics, s.evals), venue, by="cell"),
+    ),
+    "frontier": Entry(
+        "Held-out pass@1 of each split of equal budgets of rollouts.",
+        lambda s, venue: runs.frontier(allocation.at_budgets(s.evals, s.metrics), venue),
+    ),
+    "law_of_rollouts": Entry(
+        "The best rollouts a prompt in a budget of rollouts, with its 95 % band.",
+        lambda s, venue: laws.law(allocation.rollouts_law(s.evals, s.metrics), venue=venue),
+    ),
     "pass_at_k": Entry(
         "pass@k before (dashed, hollow) and after training (solid), with 95 % intervals over problems.",
         lambda s, venue, ax=None: runs.pass_at_k_ends(comparisons.pass_at_k_ends(s.evals), venue, ax),
+    ),
+    "law_of_coverage": Entry(
+        "Coverage after training, -ln pass@k = a k^-b (arXiv 2407.21787), with 95 % bands over problems.",
+        lambda s, venue: laws.law(fits.coverage(s.evals), venue=venue),
     ),
     "diversity": Entry(
         "Distinct responses to a problem, as a share of its samples, before (hollow) and after training (filled), with "
@@ -256,7 +238,7 @@ PANELS = {
     "held-out pass@1 along training, with 95 % intervals over problems": _curve("step"),
     "the same against compute": _curve(COMPUTE),
     "the law with its 95 % prediction band; hollow and beyond: held out": FIGURES["scaling_law"].draw,
-    "response tokens to reach a level, hollow where not all runs do": FIGURES["sample_efficiency"].draw,
+    "level reached against response tokens, hollow where not all runs reach it": _needed,
     "pass@k before (dashed) and after training": FIGURES["pass_at_k"].draw,
     "score of the training samples": _metric("critic/score/mean"),
     "entropy of the policy": _metric("actor/entropy"),

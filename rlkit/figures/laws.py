@@ -103,6 +103,12 @@ def law(
     return replace(drawing, sources=sources(points, fit), caption=told)
 
 
+def of_domains(found: dict[str, dict[str, LawFit]], rates: pd.DataFrame, venue: str = "neurips") -> Drawing:
+    """The laws of one cell, that of `rates`, by domain (`rlkit.measures.fits.by_domain`)."""
+    shown = {domain: cells[rates["cell"].iloc[0]] for domain, cells in found.items()}
+    return law(shown, rates, by="domain", venue=venue)
+
+
 def _fitted(fit: LawFit) -> pd.DataFrame:
     """The rows that a law was fitted to, under their own names."""
     names = fit.table.names

@@ -15,7 +15,7 @@ from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.style import LABELS, label_axes, legend, looks, new_axes, short, styled
 from rlkit.measures.summary import few_seeds, pass_rates, seeds_to_show, unequal_steps
 from rlkit.measures.tables import curve_table, graded_ends
-from rlkit.results.labels import name_of
+from rlkit.results.labels import domain_name, name_of
 from rlkit.seeds import generator
 
 FEW = 6  # runs whose own lines can be told apart behind the means
@@ -93,7 +93,7 @@ def metric_panels(
                 ax.plot(smooth.index, smooth, **line, linewidth=1.1, label=str(name))
                 table.loc[part.index, "smoothed"] = part["step"].map(smooth)
             label_axes(ax, "step", share or metric)
-            ax.set_title(paper_style.wrapped(paper_style.domain_name(metric), ax, 0) if share else "")
+            ax.set_title(paper_style.wrapped(domain_name(metric), ax, 0) if share else "")
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
         paper_style.outer_labels(axes)
         if len(styles) > 1:
@@ -117,34 +117,65 @@ def against(
     by: str,
     venue: str = "neurips",
     log: bool = False,
-    ax: Axes | None = None,
 ) -> Drawing:
-    """`y` with its interval (columns low and high) against `x`, on a panel `ax` or a figure of its own, a line for each
-    `by`; hollow where, by the counts of `rlkit.measures.learning.needed`, only some of its runs are behind a point."""
+    """`y` with its interval (columns low and high) against `x`, a line for each `by`."""
     rows = table.dropna(subset=[x, y]).sort_values(x)
     if rows.empty:
         raise UserError(f"There is nothing to draw: no row has both {x} and {y}.")
     styles, ticks = looks(table, by), sorted(set(rows[x]))
-    some = rows["reached"] < rows["runs"] if "reached" in rows else rows[x].isna()
     with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5, ax)
+        fig, (ax,) = new_axes(venue, 1, 0.5)
         for name, style in styles.items():
             part = rows[rows[by] == name]
             error = [part[y] - part["low"], part["high"] - part[y]]
             bar: Any = {"fmt": "none", "color": style["color"], "elinewidth": 0.8, "capsize": 2}
             ax.errorbar(part[x], part[y], yerr=error, **bar)
             ax.plot(part[x], part[y], **style, label=str(name))
-            ax.plot(part.loc[some, x], part.loc[some, y], **style | HOLLOW, zorder=3)
-        if some.any():
-            ax.plot([], [], marker="o", color="0.4", **HOLLOW, label="reached by some of the runs")
         ax.set_xscale("log" if log else "linear")
         if log and len(ticks) <= 8:  # at the values themselves, while they are few
             ax.set_xticks(ticks, list(map(short, ticks)))
             ax.set_xticks([], minor=True)
         label_axes(ax, x, y)
-        if len(styles) > 1 or some.any():
-            legend(ax, LABELS.get(by), ends=not some.any())
+        if len(styles) > 1:
+            legend(ax, LABELS.get(by), ends=True)
     return Drawing(fig, rows, sources(table))
+
+
+def needed(table: pd.DataFrame, x: str, venue: str = "neurips", ax: Axes | None = None) -> Drawing:
+    """The level of pass@1 reached against its cost `x`, of a table of `rlkit.measures.learning.needed`, a line a cell;
+    bars span its runs, and a point is hollow where only some of them reach the level. `ax`: a panel to draw on."""
+    rows = table.dropna(subset=x).sort_values("level")
+    if rows.empty:
+        raise UserError(f"There is nothing to draw: no run reaches a level at a known {x}.")
+    some = rows["reached"] < rows["runs"]
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5, ax)
+        for name, style in looks(rows, "cell").items():
+            part = rows[rows["cell"] == name]
+            ax.hlines(part["level"], part["low"], part["high"], color=style["color"], linewidth=0.8)
+            ax.plot(part[x], part["level"], **style, label=str(name))
+            ax.plot(part.loc[some, x], part.loc[some, "level"], **style | HOLLOW, zorder=3)
+        if some.any():
+            ax.plot([], [], marker="o", color="0.4", **HOLLOW, label="reached by some of the runs")
+        label_axes(ax, x, "level")
+        legend(ax, ends=not some.any())
+    return Drawing(fig, rows, sources(table))
+
+
+def frontier(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
+    """pass@1 of each split of a table of `rlkit.measures.allocation.at_budgets` against its rollouts a prompt, a colour
+    a budget and a line a number of prompts a step."""
+    names = {"data.train_batch_size": "prompts a step", "budget": "rollouts"}
+    shown = table.rename(columns=names).assign(rollouts=table["budget"].map(short))
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        look: Any = {"hue": "rollouts", "style": "prompts a step", "markers": True, "palette": "crest"}
+        seaborn.lineplot(shown, x="rollout.n", y="pass@1", ax=ax, errorbar=None, **look)
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:g}")
+        label_axes(ax, "rollout.n", "pass@1")
+        ax.legend(bbox_to_anchor=(1, 0.5), loc="center left")
+    return Drawing(fig, table, sources(table))
 
 
 def ranked(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
@@ -273,7 +304,7 @@ def transfer(evals: pd.DataFrame, venue: str = "neurips") -> Drawing:
         seaborn.heatmap(
             changes, annot=texts, fmt="", cmap="RdBu", vmin=-limit, vmax=limit, ax=ax, cbar=not column,
             cbar_kws={"label": "change of pass@1"}, annot_kws={"size": 7}, yticklabels=cells,
-            xticklabels=[paper_style.domain_name(name).replace(": ", "\n") for name in changes],
+            xticklabels=[domain_name(name).replace(": ", "\n") for name in changes],
         )  # fmt: skip
         ax.tick_params(rotation=0)
         ax.set(xlabel="", ylabel="")

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from rlkit.errors import UserError, did_you_mean
-from rlkit.figures.catalogue import FIGURES, FOR_LAW, SIZE
+from rlkit.figures.catalogue import FIGURES
 from rlkit.figures.drawing import Drawing, cautions, latex_table, sources
 from rlkit.figures.style import LABELS, WIDTHS, width_of
 from rlkit.files import write_text
@@ -18,6 +18,7 @@ from rlkit.laws import LawFit, Loss, fit
 from rlkit.laws.report import escaped, findings
 from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
+from rlkit.measures.fits import FOR_LAW, SIZE
 from rlkit.measures.tables import equal_cells_sentence
 from rlkit.results.read import read_study
 from rlkit.results.store import read_json
@@ -93,10 +94,11 @@ class StudyData:
                     print(file)
                 display(drawing)
 
-    def keep(self, name: str, drawing: Drawing) -> Drawing:
-        """Write a drawing to the study's figures/ as the figure of a name, with its caption; return it to be shown."""
-        made = _captioned(self, name, "", drawing)
-        made.save(self.folder / "figures" / name)
+    def keep(self, name: str, drawing: Drawing, key: str = "") -> Drawing:
+        """Write a drawing to the study's figures/ as the figure of a name, with its caption; return it to be shown.
+        `key`: what tells it from others of the name."""
+        made = _captioned(self, name, key, drawing)
+        made.save(self.folder / "figures" / f"{name}_{key}".strip("_"))
         return made
 
     def left_out(self) -> str:

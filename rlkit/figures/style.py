@@ -32,7 +32,8 @@ LABELS = {
     "step": "training steps",
     "compute/total_flops": "training FLOPs, all phases",
     "tokens/response": "response tokens",
-    "level": "held-out pass@1 to reach",
+    "compute/seconds": "training seconds",
+    "level": "held-out pass@1 reached",
     "budget": "budget, rollouts",
     "rollout.n": "rollouts a prompt",
     "pass@1": "held-out pass@1",
@@ -154,11 +155,6 @@ def width_of(venue: str) -> float:
     if venue not in WIDTHS:
         raise UserError(f"venue is {venue!r}.{did_you_mean(venue, WIDTHS)} Use one of {', '.join(WIDTHS)}.")
     return WIDTHS[venue]
-
-
-def domain_name(data_source: str) -> str:
-    """A data_source in words: `simulation__string_trace` is "simulation: string trace"."""
-    return data_source.replace("__", ": ", 1).replace("_", " ")
 
 
 def short(value: float) -> str:

@@ -53,6 +53,11 @@ def value_of(key: str, value: Any) -> str:
     return str(value) if key in _CLEAR else f"{name_of(key)} = {short(value)}"
 
 
+def domain_name(data_source: str) -> str:
+    """A data_source in words: `simulation__string_trace` is "simulation: string trace"."""
+    return data_source.replace("__", ": ", 1).replace("_", " ")
+
+
 def short(value: Any) -> str:
     """A value of a configuration in few letters."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -50,8 +50,8 @@ def read_evals(path: str | Path, suite: str | None = None) -> pd.DataFrame:
     """Every sample of the held-out tasks, or of one of `evaluation.suites`, of a run, a study or an outputs folder.
 
     Returns the columns of evals.parquet (step, task_id, data_source, sample, correct, value, error, tokens,
-    finish_reason, response) with run, study, seed, model.path and `run_facts`, whose texts are categories. `correct` is
-    null where the answer could not be graded: leave those out of means and say how many there were."""
+    finish_reason, response) with run, `KEPT` and `run_facts`, whose texts are categories. `correct` is null where the
+    answer could not be graded: leave those out of means and say how many there were."""
     folders = run_folders(path)
     tables = [_evals(folder) for folder in folders]
     for i, evals in enumerate(tables):
@@ -60,7 +60,7 @@ def read_evals(path: str | Path, suite: str | None = None) -> pd.DataFrame:
             tables[i] = evals[chosen].drop(columns="suite")
         elif evals is not None and suite is not None:
             tables[i] = evals.iloc[:0]
-    return _joined(tables, _described(folders, ("study", "seed", "model.path")))
+    return _joined(tables, _described(folders, KEPT))
 
 
 def read_study(folder: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
