@@ -1,8 +1,5 @@
 """The analysis figures draw what their tables say."""
 
-from types import SimpleNamespace
-from typing import cast
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,10 +8,10 @@ from laws_data import curve
 import rlkit
 from rlkit import figures
 from rlkit.errors import UserError
-from rlkit.figures import catalogue, looks, runs
 from rlkit.figures import laws as drawings
+from rlkit.figures import looks, runs
 from rlkit.figures.drawing import cautions
-from rlkit.figures.study import StudyData
+from rlkit.measures import fits
 from rlkit.measures.tables import first_at
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
@@ -70,8 +67,8 @@ def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out(
                 value = truth["R0"] + (truth["A"] - truth["R0"]) * rise + noise[i, seed, step]
                 rows.append({**same, "step": step, "metric": "eval/pass@1", "value": value})
                 rows.append({**same, "step": step, "metric": "compute/total_flops", "value": flops})
-    study = cast(StudyData, SimpleNamespace(metrics=pd.DataFrame(rows), holdout_after=None))
-    found, curves = catalogue.along(study)
+    df = pd.DataFrame(rows)
+    found, curves = fits.along(df)
     assert list(found) == ["small", "medium"]  # the largest is held out
     low, high = found["small"].interval()["C_mid"]
     assert low < 4e9 < high and found["small"].params["C_mid"] == pytest.approx(4e9, rel=0.2)
@@ -80,17 +77,15 @@ def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out(
     assert {run["cell"] for run in drawing.sources["runs"]} == set(drawing.sources["law"]) == set(found)
     assert "The intervals rest on 2 clusters" in cautions(drawing.sources)  # runs are resampled whole
     assert drawing.caption.startswith("The law: R = ")
-    assert catalogue.foretold(found, curves).empty
-    late = cast(StudyData, SimpleNamespace(metrics=study.metrics, holdout_after=8))
-    early, curves = catalogue.along(late)
+    assert fits.foretold(found, curves).empty
+    early, curves = fits.along(df, after=8)
     assert len(early["small"].table.y) == 2 * 8 and early["small"].params["A"] == pytest.approx(0.8, abs=0.05)
     points = figures.law(early, curves, by="cell").table.query("part == 'point' and group == 'small'")
     assert points["held_out"].sum() == 2 * 3 and len(points) == 2 * 11
-    row = catalogue.foretold(early, curves).set_index("cell").loc["small"]
+    row = fits.foretold(early, curves).set_index("cell").loc["small"]
     assert row["runs"] == 2 and row["low"] < row["observed"] < row["high"]
-    few = study.metrics[study.metrics["step"] < 4]
     with pytest.raises(UserError, match="needs 5 evaluations after the start, and a run has 3: set a lower"):
-        catalogue.along(cast(StudyData, SimpleNamespace(metrics=few, holdout_after=None)))
+        fits.along(df[df["step"] < 4])
 
 
 def test_an_optional_part_says_why_it_is_left_out(capsys):

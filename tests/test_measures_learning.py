@@ -45,9 +45,9 @@ def test_levels_lie_above_the_start_of_each_model_and_a_point_of_some_runs_is_ho
     # of small: (10 + 20) / 2, then one run's
     assert table["step"].tolist() == pytest.approx([15, 20, 10, 20])
     assert table["reached"].tolist() == [2, 1, 1, 1] and table["runs"].tolist() == [2, 2, 1, 1]
-    (ax,) = runs.against(table, "level", "step", by="cell").figure.axes
+    (ax,) = runs.needed(table, "step").figure.axes
     hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
-    assert [x for line in hollow for x in line.get_xdata()] == pytest.approx([0.3])
+    assert [y for line in hollow for y in line.get_ydata()] == pytest.approx([0.3])
     assert "reached by some of the runs" in ax.get_legend_handles_labels()[1]
     (ax,) = runs.against(table[table["cell"] == "large"], "level", "step", by="cell").figure.axes
     assert ax.get_legend_handles_labels()[1] == ["large"]
@@ -84,7 +84,7 @@ def test_long_names_of_domains_stay_within_the_figure():
 def test_figures_keep_what_they_draw_and_the_looks_of_their_runs():
     df = metrics({("small", 0): [0.0, 0.2, 0.4, 0.4], ("large", 0): [0.1, 0.3, 0.5, 0.6]})
     need = learning.needed(df, "tokens/response", [0.15, 0.3])
-    drawing = runs.against(need, "level", "tokens/response", by="cell")
+    drawing = runs.needed(need, "tokens/response")
     assert len(drawing.table) == 4 and {r["run"] for r in drawing.sources["runs"]} == {"small-0", "large-0"}
     other = df.assign(data_source=df["data_source"].replace("math__arithmetic", "logic__doors"))
     curves = runs.domain_curves(pd.concat([df, other]))
@@ -96,4 +96,4 @@ def test_figures_keep_what_they_draw_and_the_looks_of_their_runs():
     with pytest.raises(UserError, match="one domain and no suite"):
         runs.domain_curves(df)
     with pytest.raises(UserError, match="nothing to draw"):
-        runs.against(need.assign(**{"tokens/response": np.nan}), "level", "tokens/response", by="cell")
+        runs.needed(need.assign(**{"tokens/response": np.nan}), "tokens/response")

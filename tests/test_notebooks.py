@@ -64,10 +64,12 @@ STUDIES = {
         "run.data.train": DOMAINS,
         "run.data.train_max_samples": 60,
         "run.evaluation.size": 18,
+        "run.trainer.test_freq": 1,
+        "run.model.warm_start.steps": 80,
         "grid.model.path": ["ladder-30k"],
     },
     "pass_at_k": {"run.evaluation.n": 8, "grid.model.path": ["ladder-30k", "ladder-60k"]},
-    "algorithms": {"run.model.path": "ladder-10k"},
+    "algorithms": {"run.model.path": "ladder-10k", "run.trainer.test_freq": 1},
     "allocation": {
         "run.model.path": "ladder-10k",
         "variants": {

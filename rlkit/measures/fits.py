@@ -3,6 +3,8 @@
 `df` and `evals` are of `rlkit.read` and `rlkit.read_evals`. A function returns a law with the points to draw beside it,
 or several by name, and raises UserError where the study has too little for its law."""
 
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,21 @@ def _models(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {Path(str(p)).name * (len(paths) > 1): table[table["model.path"] == p] for p in paths}
 
 
+def _those_that_fit(fit_one: Callable[[pd.DataFrame], Any], parts: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """What `fit_one` makes of each part, with a warning where it makes none; a UserError where it makes none of any."""
+    found, problems = {}, []
+    for name, part in parts.items():
+        try:
+            found[name] = fit_one(part)
+        except UserError as error:
+            problems.append(f"{name}: {error}".removeprefix(": "))
+    if not found:
+        raise UserError(" ".join(problems[:1]) or "No cell has a graded sample.")
+    for problem in problems:
+        warnings.warn(f"left out of the laws: {problem}", stacklevel=2)
+    return found
+
+
 def size_and_steps(df: pd.DataFrame) -> Fitted:
     """Error along training, of all sizes."""
     check_varied(df, SIZE, FOR_LAW)
@@ -57,10 +74,10 @@ def unique_tasks(df: pd.DataFrame, evals: pd.DataFrame) -> dict[str, Fitted]:
     """Error at the end: of three sizes or more in size and unique training tasks, else of each model in its tasks."""
     check_varied(df, UNIQUE, FOR_LAW)
     law, x, parts = "power", UNIQUE, _models(evals)
-    if df[SIZE].nunique() >= FOR_LAW:
+    if len(parts) >= FOR_LAW:
         law, x, parts = "chinchilla", {"N": SIZE, "D": UNIQUE}, {"": evals}
     points, options = final(df), {"x": x, "y": "error"}
-    found = {name: fit_pass_rates(part, law, **options) for name, part in parts.items()}
+    found = _those_that_fit(lambda part: fit_pass_rates(part, law, **options), parts)
     return {name: (one, points[points["run"].isin(parts[name]["run"])]) for name, one in found.items()}
 
 
@@ -71,10 +88,10 @@ def repeats(df: pd.DataFrame) -> dict[str, Fitted]:
     shown = curves["step"] * curves[BATCH]
     curves = curves.assign(**{"tasks shown": shown, "unique tasks": curves[UNIQUE].clip(upper=shown)})
     law, x, parts = "repeated_data", {"D": "tasks shown", "U": "unique tasks"}, _models(curves)
-    if df[SIZE].nunique() >= FOR_LAW:
+    if len(parts) >= FOR_LAW:
         law, x, parts = "data_constrained", x | {"N": SIZE}, {"": curves}
     options: Any = {"x": x, "y": "error", "cluster": "run", "bootstrap": 200}
-    return {name: (fit(part, law, **options), part) for name, part in parts.items()}
+    return _those_that_fit(lambda part: (fit(part, law, **options), part), parts)
 
 
 def best_share(df: pd.DataFrame, evals: pd.DataFrame) -> Fitted:
@@ -100,23 +117,17 @@ def by_domain(
     options: Any = {"x": "step", "y": "error", "along": True, "group": "cell"}
     for name, part in _models(evals).items():
         domains = {str(domain): own for domain, own in part.groupby("domain")}
-        fits = {domain: fit_pass_rates(own, "power", **options) for domain, own in domains.items()}
+        fits = _those_that_fit(lambda own: fit_pass_rates(own, "power", **options), domains)
         found[name] = fits, rates[rates["cell"] == in_order(part, "cell")["cell"].iloc[0]]
     return found
 
 
 def coverage(evals: pd.DataFrame) -> dict[str, LawFit]:
     """pass@k of each cell after training; the samples of all its seeds count together."""
-    found, problem, last = {}, UserError("No cell has a graded sample."), graded_ends(evals)["after"]
-    for cell in in_order(evals, "cell")["cell"]:
-        samples = last[last["cell"] == cell].groupby("task_id")["correct"].agg(n="count", c="sum")
-        try:
-            found[str(cell)] = fit_coverage(samples.astype(int))
-        except UserError as error:
-            problem = error
-    if not found:
-        raise problem
-    return found
+    last = graded_ends(evals)["after"].groupby(["cell", "task_id"], observed=True)["correct"]
+    counts = last.agg(n="count", c="sum").astype(int).reset_index("cell")
+    cells = [cell for cell in in_order(evals, "cell")["cell"] if cell in set(counts["cell"])]
+    return _those_that_fit(fit_coverage, {str(cell): counts[counts["cell"] == cell] for cell in cells})
 
 
 def environment_steps(df: pd.DataFrame, evals: pd.DataFrame) -> LawFit:
