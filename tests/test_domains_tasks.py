@@ -16,7 +16,7 @@ from sympy.parsing import sympy_parser as parser
 from rlkit.config import RewardConfig
 from rlkit.data.exporting import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
-from rlkit.domains.composed import STEPS, Program, cases, compose
+from rlkit.domains.composed import STEPS, cases, compose
 from rlkit.domains.math.tasks import FAMILIES
 from rlkit.domains.reasoning import REFUSED
 from rlkit.errors import UserError
@@ -102,7 +102,7 @@ def test_programs_are_graded_by_the_sandbox():
 def test_steps_say_in_words_and_code_the_same_number_of_constants():
     for step in STEPS:
         assert ("{k}" in step.words) == ("{k}" in step.code), step.words
-        assert re.search(rf"\b{Program((step,)).parameter}\b", step.code)
+        assert re.search(rf"\b{step.takes}\b", step.code)
 
 
 def test_asked_for_inputs_are_the_only_ones():

@@ -63,7 +63,8 @@ def works(jail):
 
 def test_a_program_reads_and_prints(jail):
     outcome = run(jail, "import sys\nprint(input()[::-1])\nprint('note', file=sys.stderr)", "añ\n".encode())
-    assert outcome.ok and (outcome.stdout, outcome.stderr) == ("ña\n".encode(), b"note\n")
+    assert (outcome.status, outcome.reason) == (0, None)
+    assert (outcome.stdout, outcome.stderr) == ("ña\n".encode(), b"note\n")
 
 
 ENDINGS = [
@@ -136,7 +137,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_program_fails_and_the_next_one_runs(jail, name):
     outcome = run(jail, HOSTILE[name], seconds=0.5)
-    assert not outcome.ok and len(outcome.stdout) <= OUTPUT + 1
+    assert (outcome.status, outcome.reason) != (0, None) and len(outcome.stdout) <= OUTPUT + 1
     assert works(jail)
 
 
@@ -298,7 +299,7 @@ def test_honest_uses_of_processes_and_threads_work(jail):
     daemon = (
         "import threading\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()"
     )
-    assert run(jail, daemon).ok
+    assert run(jail, daemon).status == 0
     command = "import subprocess\nprint(subprocess.run(['echo', 'hi'], capture_output=True).stdout)"
     assert run(jail, command).stdout == b"b'hi\\n'\n"
 

@@ -5,11 +5,13 @@ file or one folder here: it registers *sources* (components that make tasks) and
 answer for the data_sources they name). Adding a domain is adding a file: docs/how-to/extend.md has one.
 """
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Annotated, ClassVar
+from importlib import resources
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -37,6 +39,11 @@ def resolve(data_source: str) -> Scorer:
     patterns = [name for name in scorers if fnmatchcase(data_source, name)]
     exact = data_source in scorers or not patterns  # an unknown name is the error
     return scorers[data_source if exact else max(patterns, key=len)]
+
+
+def vocabulary(name: str) -> Any:
+    """The words, or steps of programs, that a generator draws from, in vocabulary.json; a task is a seed's for ever."""
+    return json.loads(resources.files(__name__).joinpath("vocabulary.json").read_text(encoding="utf-8"))[name]
 
 
 HELD_OUT_INDICES = 1_000_000

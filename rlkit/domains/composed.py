@@ -6,15 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from rlkit.domains import Source, sources
+from rlkit.domains import Source, sources, vocabulary
 from rlkit.seeds import generator
 from rlkit.types import Task
 
-TYPES = {
-    "xs": ("list[int]", "a list of integers", "integers separated by spaces", "list(map(int, input().split()))"),
-    "s": ("str", "a string", "a string", "input()"),
-    "n": ("int", "an integer", "an integer", "int(input())"),
-}  # fmt: skip
+TYPES = vocabulary("types")
 """Of each parameter its type, that in words, what a line of input with it holds, and the code that reads that."""
 
 
@@ -28,67 +24,25 @@ class Step(NamedTuple):
     invertible: bool = False
 
 
-STEPS = (
-    Step("xs", "xs", "sort it in ascending order", "sorted(xs)"),
-    Step("xs", "xs", "sort it in descending order", "sorted(xs, reverse=True)"),
-    Step("xs", "xs", "reverse it", "xs[::-1]", True),
-    Step("xs", "xs", "multiply every element by {k}", "[x * {k} for x in xs]", True),
-    Step("xs", "xs", "add {k} to every element", "[x + {k} for x in xs]", True),
-    Step("xs", "xs", "square every element", "[x * x for x in xs]"),
-    Step("xs", "xs", "drop the first element", "xs[1:]"),
-    Step("xs", "xs", "keep every second element from the first on", "xs[::2]"),
-    Step("xs", "xs", "keep the elements greater than {k}", "[x for x in xs if x > {k}]"),
-    Step("xs", "xs", "keep the even elements", "[x for x in xs if x % 2 == 0]"),
-    Step("xs", "xs", "append its length", "xs + [len(xs)]", True),
-    Step("xs", "xs", "replace it by its running sums", "[sum(xs[:i + 1]) for i in range(len(xs))]", True),
-    Step("xs", "n", "take the sum of its elements", "sum(xs)"),
-    Step("xs", "n", "take the sum of the squares of its elements", "sum(x * x for x in xs)"),
-    Step("xs", "n", "take its largest element, or 0 if it is empty", "max(xs, default=0)"),
-    Step("xs", "n", "take its largest element minus its smallest, or 0 if it is empty",
-         "max(xs, default=0) - min(xs, default=0)"),
-    Step("xs", "s", "join its elements into a string with hyphens", '"-".join(map(str, xs))', True),
-    Step("s", "s", "reverse it", "s[::-1]", True),
-    Step("s", "s", "sort its characters", '"".join(sorted(s))'),
-    Step("s", "s", "convert it to upper case", "s.upper()"),
-    Step("s", "s", "move its first {k} characters to the end", "s[{k}:] + s[:{k}]", True),
-    Step("s", "s", "write every character twice", '"".join(c + c for c in s)', True),
-    Step("s", "s", "keep every second character from the first on", "s[::2]"),
-    Step("s", "s", "append its first character", "s + s[:1]", True),
-    Step("s", "s", "remove its last character", "s[:-1]"),
-    Step("s", "xs", "list its code points", "[ord(c) for c in s]", True),
-    Step("s", "n", "sum its code points", "sum(ord(c) for c in s)"),
-    Step("n", "n", "multiply it by {k}", "n * {k}", True),
-    Step("n", "n", "add {k}", "n + {k}", True),
-    Step("n", "n", "square it", "n * n"),
-    Step("n", "n", "add the sum of its decimal digits (ignoring a sign)",
-         "n + sum(int(d) for d in str(abs(n)))"),
-    Step("n", "s", "write it as a decimal string", "str(n)", True),
-    Step("n", "xs", "take the list of its decimal digits (ignoring a sign)", "[int(d) for d in str(abs(n))]"),
-)  # fmt: skip
+STEPS = tuple(Step(*row) for row in vocabulary("steps"))
 
 
-class Program(NamedTuple):
+class Program(tuple[Step, ...]):
     """A chain of steps with constants, applied to one parameter."""
 
-    steps: tuple[Step, ...]
-
-    @property
-    def parameter(self) -> str:
-        return self.steps[0].takes
-
     def words(self) -> str:
-        return "; then ".join(step.words for step in self.steps)
+        return "; then ".join(step.words for step in self)
 
     def run(self, value: Any) -> Any:
-        for step in self.steps:
-            value = eval(step.code, {step.takes: value})  # of the table above
+        for step in self:
+            value = eval(step.code, {step.takes: value})  # of vocabulary.json
         return value
 
     def source(self, name: str = "solve") -> str:
         """The function's source: one assignment a step."""
-        gives = self.steps[-1].gives
-        lines = (f"    {step.gives} = {step.code}" for step in self.steps)
-        head = f"def {name}({self.parameter}: {TYPES[self.parameter][0]}) -> {TYPES[gives][0]}:"
+        takes, gives = self[0].takes, self[-1].gives
+        lines = (f"    {step.gives} = {step.code}" for step in self)
+        head = f"def {name}({takes}: {TYPES[takes][0]}) -> {TYPES[gives][0]}:"
         return "\n".join([head, *lines, f"    return {gives}"])
 
 
@@ -101,7 +55,7 @@ def compose(rng: np.random.Generator, length: int, invertible: bool = False) -> 
         chosen.append(fitting[int(rng.integers(len(fitting)))])
         at = chosen[-1].gives
     filled = zip(chosen, rng.integers(2, 6, size=len(chosen)).tolist(), strict=True)
-    return Program(tuple(s._replace(words=s.words.format(k=k), code=s.code.format(k=k)) for s, k in filled))
+    return Program(s._replace(words=s.words.format(k=k), code=s.code.format(k=k)) for s, k in filled)
 
 
 def an_input(rng: np.random.Generator, kind: str) -> Any:
@@ -117,7 +71,7 @@ def cases(rng: np.random.Generator, program: Program, count: int) -> list[tuple[
     """`count` different inputs with their outputs."""
     found: dict[str, tuple[Any, Any]] = {}
     while len(found) < count:
-        value = an_input(rng, program.parameter)
+        value = an_input(rng, program[0].takes)
         found[repr(value)] = (value, program.run(value))
     return list(found.values())
 
@@ -138,13 +92,13 @@ class Programs(Source):
     def task(self, index: int) -> Task:
         rng = generator("programs", self.steps, TESTS, "both", index)
         stdin = bool(rng.integers(2))
-        program, tests = Program(()), []
+        program, tests = Program(), []
         while len({repr(out) for _, out in tests}) < TESTS // 2:  # outputs that tell programs apart
             program = compose(rng, int(rng.integers(1, self.steps + 1)))
             tests = cases(rng, program, TESTS + 1)
         question, truth, code = (_stdin if stdin else _functional)(program, tests)
         solution = f"```python\n{code}\n```"
-        info = {"index": index, "difficulty": len(program.steps), "reference": code, "solution": solution}
+        info = {"index": index, "difficulty": len(program), "reference": code, "solution": solution}
         return Task.ask("codegen__composed", question, json.dumps(truth), ability="codegen", extra_info=info)
 
 
@@ -152,7 +106,7 @@ def _functional(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, An
     """Question, ground truth and solution; the first test is shown."""
     (given, result), *hidden = tests
     question = (
-        f"Write a Python function `solve({program.parameter})` that takes {TYPES[program.parameter][1]} and does the "
+        f"Write a Python function `solve({program[0].takes})` that takes {TYPES[program[0].takes][1]} and does the "
         f"following: {program.words()}; then return the result.\nFor example, solve({given!r}) returns {result!r}.\n"
         "Answer with the function in a ```python fence."
     )
@@ -161,7 +115,7 @@ def _functional(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, An
 
 
 def _stdin(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, Any, str]:
-    (_, _, called, read), many = TYPES[program.parameter], program.steps[-1].gives == "xs"
+    (_, _, called, read), many = TYPES[program[0].takes], program[-1].gives == "xs"
     (given, *inputs), (result, *outputs) = (list(map(_line, side)) for side in zip(*tests, strict=True))
     question = (
         f"Write a Python program that reads one line with {called} and does the following: {program.words()}; then "
@@ -190,14 +144,14 @@ class CodeIO(Source):
         rng = generator("code_io", self.steps, "both", index)
         wanted, given = (("output", "input"), ("input", "output"))[int(rng.integers(2))]
         program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
-        value = an_input(rng, program.parameter)
-        pair = {"input": {program.parameter: value}, "output": program.run(value)}
-        form = f" (a mapping with the key {program.parameter})" if wanted == "input" else ""
+        value = an_input(rng, takes := program[0].takes)
+        pair = {"input": {takes: value}, "output": program.run(value)}
+        form = f" (a mapping with the key {takes})" if wanted == "input" else ""
         question = (
             f"Here is a Python function:\n{program.source()}\n\n"
             f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}{form}? Please output the final answer "
             f'within ```json``` as {{"{wanted}": ...}}.'
         )
         truth = f'"{wanted}": {json.dumps(pair[wanted])}'
-        fields = {"ability": "simulation", "extra_info": {"index": index, "difficulty": len(program.steps)}}
+        fields = {"ability": "simulation", "extra_info": {"index": index, "difficulty": len(program)}}
         return Task.ask("simulation__codeio_generated", question, truth, **fields)

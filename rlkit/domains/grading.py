@@ -47,6 +47,16 @@ def parse(value: Any, kind: type, what: str) -> Any:
     return read
 
 
+def as_text(value: Any, what: str) -> str:
+    """A ground truth that is text or a number, as text. UserError: it is another value, or empty."""
+    text = repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not text.strip():
+        raise UserError(
+            f"The ground truth of {what} must be text that is not empty, not {str(value)[:80]!r}."
+        )
+    return text.strip()
+
+
 def score_in_sandbox(grading: Grading, source: str, given: list[Any], modules: Sequence[str]) -> Any:
     """What `score(*given)` of `source` returns, a scorer of the first of `modules` that may evaluate the response as
     Python. WrongAnswer: the response ended it. Ungradable: it failed by itself, with an exception."""

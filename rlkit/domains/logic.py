@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from rlkit.domains import Source, scorer, sources
+from rlkit.domains import Source, scorer, sources, vocabulary
 from rlkit.domains.answers import literal, marked
 from rlkit.domains.grading import parse
 from rlkit.domains.table import clean
@@ -17,13 +17,7 @@ from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
-ATTRIBUTES = {
-    "Name": ("Alice", "Bruno", "Chloe", "Dmitri", "Elena"),
-    "Color": ("red", "green", "blue", "white", "yellow"),
-    "Pet": ("cat", "dog", "fish", "horse", "parrot"),
-    "Drink": ("tea", "coffee", "milk", "juice", "water"),
-    "Job": ("baker", "doctor", "farmer", "painter", "teacher"),
-}
+ATTRIBUTES = vocabulary("attributes")
 RELATIONS = {
     "same": ("is", eq),
     "next": ("lives next to", lambda x, y: abs(x - y) == 1),

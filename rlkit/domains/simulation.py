@@ -53,6 +53,7 @@ def score_trace(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
 _LONGEST = 20_000  # characters of an answer that is read
 _CALL_SECONDS = 5.0
 _MISSING = object()
+_MAPPING = re.compile(r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}")  # with two more inside one another
 
 
 @scorer("simulation__codeio*")
@@ -79,17 +80,7 @@ def _candidates(response: str) -> list[str]:
         boxed = re.sub(rf"\A\s*{FONT}\s*\{{(.*)\}}\s*\Z", r"\1", box[1], count=1, flags=re.DOTALL)
         behind = box[0] > max(text.rfind("```"), text.rfind("~~~"))
         found.insert(0 if behind else 1, re.sub(r"\\([{}_$%&#])", r"\1", boxed))
-    return [*found, _last_braces(text)]
-
-
-def _last_braces(text: str) -> str:
-    """The last complete {…} of a text; models repeat their answer, and the last time may be cut."""
-    end, depth = text.rfind("}"), 0
-    for position in range(end, max(-1, end - _LONGEST), -1):
-        depth += {"}": 1, "{": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[position : end + 1]
-    return ""
+    return [*found, *_MAPPING.findall(text[-_LONGEST:])[-1:]]  # models repeat it, and the last may be cut
 
 
 def _value(text: str) -> Any:

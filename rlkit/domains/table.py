@@ -8,27 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from rlkit.domains import Source, scorer, sources
+from rlkit.domains import Source, scorer, sources, vocabulary
 from rlkit.domains.answers import FONT, TOLERANCE, given, in_percent, side_by_side
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
-THEMES = (
-    ("City", ("Arden", "Belmora", "Calder", "Dunmore", "Eastvale", "Farrow", "Glenby", "Harwick", "Inver",
-              "Juniper"),
-     "Region", ("North", "South", "East", "West"),
-     {"Population (thousands)": (20, 990), "Rainfall (mm)": (150, 2400), "Parks": (2, 80), "Schools": (5, 160)}),
-    ("Product", ("lamp", "desk", "chair", "shelf", "mirror", "carpet", "clock", "vase", "bench", "stool"),
-     "Store", ("Downtown", "Harbor", "Airport"),
-     {"Units sold": (3, 400), "Price": (5, 900), "Returns": (0, 40), "Stock": (0, 700)}),
-    ("Team", ("Falcons", "Bears", "Comets", "Rovers", "Lions", "Wolves", "Sharks", "Eagles", "Miners", "Pilots"),
-     "Division", ("A", "B", "C"),
-     {"Wins": (0, 30), "Goals": (10, 120), "Cards": (0, 60), "Points": (5, 99)}),
-    ("Employee", ("Adler", "Brandt", "Castro", "Dietz", "Evans", "Fischer", "Garcia", "Holm", "Ito", "Jensen"),
-     "Department", ("Sales", "Research", "Support", "Finance"),
-     {"Age": (21, 64), "Years of service": (0, 35), "Projects": (1, 25), "Training hours": (0, 200)}),
-)  # fmt: skip
+THEMES = vocabulary("themes")
 """Of each kind of table what a row is, the rows' names, what a category is, the categories, and the columns of whole
 numbers (lowest, highest)."""
 

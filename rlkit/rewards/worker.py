@@ -144,8 +144,6 @@ def main() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # the sandboxes of killed workers become children of this process
     warnings.simplefilter("ignore", SyntaxWarning)  # of answers that are read as Python
     scorers.names()  # imports them
-    with suppress(Exception):  # the answer that needs it says that it is missing
-        import langdetect  # noqa: F401
     # This imports more, and makes pint's registry of units.
     grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})
     server, workers = socket.socket(fileno=0), dict[int, int]()  # process ids by number

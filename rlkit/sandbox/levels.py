@@ -100,10 +100,6 @@ class Outcome:
     stdout: bytes
     stderr: bytes
 
-    @property
-    def ok(self) -> bool:
-        return self.status == 0 and self.reason is None
-
 
 class Jail(contextlib.AbstractContextManager["Jail"]):
     """A sandbox of a level with a warm interpreter, which imports `modules` from all installed packages and forks for

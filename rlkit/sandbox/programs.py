@@ -124,7 +124,8 @@ def run_script(grading: Grading, program: str, stdin: str = "", seconds: float =
 def missing_package(grading: Grading, error: str) -> str | None:
     """The package that a program could not import and that the sandbox should have, from the program's error."""
     found = re.search(rf"No module named '({'|'.join(PROMISED)})\b", error)
-    return found[1] if found and not run_script(grading, f"import {found[1]}", seconds=30.0).ok else None
+    tried = run_script(grading, f"import {found[1]}\nprint()", seconds=30.0) if found else None
+    return found[1] if found and tried and not tried.stdout else None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import itertools
 import re
 import sys
 from collections import deque
@@ -33,7 +32,6 @@ _IN_PROCESS = frozenset(
 """What tests use to look into the process that the program runs in, or to leave files for it."""
 _CLASS_NAME = re.compile("[A-Z]|[A-Z][a-zA-Z0-9]*[a-z][a-zA-Z0-9]*")
 _BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaisesRegex", "assertIsInstance")
-_LOOPS = {"map", "filter", "iter", *dir(itertools)}  # which a StopIteration of what they call would end
 
 
 class TestCode:
@@ -75,21 +73,6 @@ class TestCode:
             elif isinstance(node, ast.arg | ast.ExceptHandler):
                 known.add(node.arg if isinstance(node, ast.arg) else node.name or "")
         return (loaded & self.used) - (known - {"Solution"}) | aliases
-
-    @cached_property
-    def stops(self) -> set[int]:
-        """The lines where it expects a StopIteration of the program, which can end no loop of the tests there."""
-        # What names the exception, and the statements that raise it.
-        parts: list[Any] = [(n.handlers, n.body) for n in self.nodes if isinstance(n, ast.Try)]
-        parts += [(n.items, n.body) for n in self.nodes if isinstance(n, ast.With)]
-        parts += [(n.args[:1], [n]) for n in self.nodes if isinstance(n, ast.Call)]
-        lines: set[int] = set()
-        for named, body in parts:
-            classes = [getattr(n, "type", getattr(n, "context_expr", n)) for n in named]
-            expected = {_id(n) for c in classes if c for n in ast.walk(c)}
-            if "StopIteration" in expected and not _LOOPS & {_name(n) for b in body for n in ast.walk(b)}:
-                lines |= {*range(body[0].lineno, body[-1].end_lineno + 1)}
-        return lines
 
     def fault(self) -> str | None:
         """Why it says nothing about any program, if so: it can reach nothing that fails, or has a test function whose
@@ -172,7 +155,13 @@ class TestCode:
 
 
 class Counted(ast.NodeTransformer):
-    """Changes a tree so that every check calls `__check__()` first."""
+    """Changes a tree so that every check calls `__check__()` first, and `raises(StopIteration)` is of `__stop__`."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        for argument in node.args:
+            if isinstance(argument, ast.Name) and argument.id == "StopIteration":
+                argument.id = "__stop__"
+        return self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> Any:
         super().generic_visit(node)

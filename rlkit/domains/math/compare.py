@@ -20,28 +20,21 @@ _LONGEST, _MOST_ITEMS, _MOST_INTERVALS = 2000, 200, 60  # characters that are re
 _BROKEN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def equivalent(answer: str, truth: str) -> bool:
-    """Whether two final answers mean the same. What an answer breaks is wrong; what the truth breaks is raised."""
+def equivalent(answer: str, truth: str, tolerance: float = 0.0) -> bool:
+    """Whether two final answers mean the same, or are numbers, with or without units, that agree within a relative
+    tolerance (whole numbers must be equal). What an answer breaks is wrong; what the truth breaks is raised."""
     if len(answer) > _LONGEST or len(truth) > _LONGEST:
         return answer == truth
     steps_left.set(STEPS)
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    _ = list(read_forms(b)), real_set(b)  # the truth first, alone
+    theirs, _ = list(read_forms(b)), real_set(b)  # the truth first, alone
     try:
-        return _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
-    except _BROKEN:
-        return False
-
-
-def approximately(answer: str, truth: str, tolerance: float) -> bool:
-    """Whether two numbers, with or without units, agree within a relative tolerance; whole numbers must be equal."""
-    steps_left.set(STEPS)
-    theirs = [form for form in read_forms(normalize(truth)) if isinstance(form, Amount)]
-    try:
-        ours = [form for form in read_forms(normalize(answer)) if isinstance(form, Amount)]
-        return any(same_amount(a, b, tolerance) for a, b in product(ours, theirs))
+        if _same_option(a, b) or _same(a, b) or _same_qualified(a, b):
+            return True
+        pairs = product(read_forms(a), theirs) if tolerance else ()
+        return any(type(x) is type(y) is Amount and same_amount(x, y, tolerance) for x, y in pairs)
     except _BROKEN:
         return False
 

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import final_answer, given, side_by_side
+from rlkit.domains.grading import as_text
 from rlkit.errors import UserError, did_you_mean
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -276,21 +277,13 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
 
 
 def _truth(value: Any) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = repr(value)
-    if not isinstance(value, str):
-        raise UserError(f"The ground truth of a mathematics problem must be text: {value!r}.")
-    if "boxed" in value or "####" in value:  # a worked solution: its answer is the truth
-        value = final_answer(value) or ""
-    if not value.strip():
-        raise UserError("The ground truth is empty.")
-    return value.strip()
+    """The truth; of a worked solution its answer."""
+    text = as_text(value, "a mathematics problem")
+    return as_text(final_answer(text), "a mathematics problem") if "boxed" in text or "####" in text else text
 
 
 def same_answer(answer: str, truth: str) -> bool:
     """Whether two final answers mean the same; whole numbers and fractions of them are compared at once."""
-    if re.fullmatch(r"[+-]?[0-9]{1,4000} [+-]?[0-9]{1,4000}", f"{answer} {truth}"):
-        return int(answer) == int(truth)
     if (ours := _fraction(answer)) is not None and (theirs := _fraction(truth)) is not None:
         return ours == theirs
     from rlkit.domains.math.compare import equivalent  # mpmath is imported where it is needed
@@ -299,6 +292,7 @@ def same_answer(answer: str, truth: str) -> bool:
 
 
 def _fraction(text: str) -> Fraction | None:
-    """The value of `-\\frac{3}{4}`; None for any other text."""
-    found = re.fullmatch(r"([+-]?)\\[dt]?frac\{([+-]?[0-9]{1,99})\}\{([0-9]{1,99})\}", text)
-    return Fraction(int(found[1] + "1") * int(found[2]), int(found[3])) if found and int(found[3]) else None
+    """The value of `-3` or `-\\frac{3}{4}`; None for any other text."""
+    found = re.fullmatch(r"([+-]?)(?:(\d{1,4000})|\\[dt]?frac\{([+-]?\d{1,99})\}\{(\d{1,99})\})", text)
+    bottom = int(found[4] or 1) if found else 0
+    return Fraction(int(found[1] + "1") * int(found[2] or found[3]), bottom) if found and bottom else None
