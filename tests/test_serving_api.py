@@ -197,6 +197,14 @@ def test_an_episode_that_takes_too_long_is_ended(policy):
         sampler.gate.set()
         return answer, solver
 
+    async def crowd(sampler, solver, client):
+        sampler.gate.clear()
+        answers = await asyncio.gather(*solving(client, "2x + 7 = 16", "3x + 7 = 16"))
+        sampler.gate.set()
+        return answers
+
+    crowded = serve(policy, crowd, timeout=0.2)  # alone each might have ended
+    assert [a.status_code for a in crowded] == [429, 429] and all("retry-after" in a.headers for a in crowded)
     answer, solver = serve(policy, go, timeout=0.2)
     assert answer.status_code == 504 and "longer than 0.2 s" in answer.json()["error"]
     assert active(solver) == 0

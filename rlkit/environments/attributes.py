@@ -27,6 +27,6 @@ class AttributesMeta(SentencesMeta):
             elif not isinstance(value, type):
                 notes[key] = ClassVar[Any]
                 starts |= {} if key.isupper() else {key: value}  # capitals are of a constant
-        made = super().__new__(mcs, name, bases, namespace, **options)
+        made: Any = super().__new__(mcs, name, bases, namespace, **options)
         made.starts = starts
         return made

@@ -28,7 +28,7 @@ class Settings(Section):
     max_concurrent: PositiveInt = 256
     """Episodes that run or wait (429 with Retry-After beyond)."""
     timeout: Annotated[PositiveFloat, Field(allow_inf_nan=False)] = 60.0
-    """Seconds of one episode (504 beyond)."""
+    """Seconds of one episode (beyond, 429 beside other episodes and 504 alone)."""
     grace: Annotated[PositiveFloat, Field(allow_inf_nan=False)] = 30.0
     """Seconds that running episodes have when the server is told to stop (503 beyond)."""
     max_turn_length: PositiveInt | None = None
@@ -118,8 +118,8 @@ class Metrics:
 class Solver:
     """Plays episodes, one for equal requests, also later ones.
 
-    As many run at a time as were seen to take half of `timeout`; others wait, a quarter of it at most (429 beyond). A
-    client that leaves ends its own waiting; the episode goes on for others.
+    As many run at a time as were seen to take half of `timeout`; others wait, a quarter of it at most (429 beyond, and
+    for an episode that beside others outlasts `timeout`). A client that leaves ends its own waiting; the episode goes on for others.
     """
 
     def __init__(
@@ -186,6 +186,8 @@ class Solver:
                 self._learn(time.perf_counter() - began, beside, limit)
             except TimeoutError:
                 self._learn(self.settings.timeout, beside, limit)
+                if max(beside, self._playing) > 1:  # alone it might have ended
+                    raise self._busy() from None
                 raise
             finally:
                 self._playing -= 1
