@@ -352,7 +352,9 @@ def serve(
     host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     max_concurrent: Annotated[int, typer.Option(help="Episodes that run or wait; 429 beyond.", min=1)] = 256,
-    timeout: Annotated[float, typer.Option(help="Seconds of an episode; 429 beyond, 504 if it ran alone.", min=0.1)] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds of an episode; 429 beyond, 504 if it ran alone.", min=0.1)
+    ] = 60.0,
     max_turn_length: Annotated[
         int | None, typer.Option(help="Tokens of a turn; default what the run was trained with.", min=1)
     ] = None,

@@ -186,8 +186,9 @@ def test_what_slurm_refuses_is_its_own_sentence(slurm, tmp_path, monkeypatch):
     assert job is not None and "invalid partition specified: none" in str(job.problem()) and not job.lost
     alone = make_executor("slurm", 1, 1, {"exclusive": True}).start(["true"], tmp_path / "b.log")
     assert alone is not None and alone.problem() is None
-    with pytest.raises(UserError, match="cpus_per_task is 'abc': give a whole number of cores"):
-        make_executor("slurm", 1, 1, {"cpus_per_task": "abc"})
+    for wrong in ("abc", 0):
+        with pytest.raises(UserError, match=f"cpus_per_task is {wrong!r}: give a whole number of cores"):
+            make_executor("slurm", 1, 1, {"cpus_per_task": wrong})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="there is no sbatch here"):
         make_executor("slurm", 1, 1, {})

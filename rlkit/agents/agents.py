@@ -19,6 +19,7 @@ from rlkit.types import Sample, Sampler
 
 WINDOW = 0.001  # seconds in which those whose last turn has just been sampled ask again
 MOST_PROMPTS = 256  # of a sampler call
+REMEMBERED = 64  # prompts whose keys and values stay for their next turn: of Qwen2.5-0.5B 12 KB a token
 Action = tuple[str, str | Params | None]  # its name, and its value or parameters
 
 
@@ -131,7 +132,7 @@ class Batcher:
     request. Decoding is greedy: what a request gets does not depend on who shares its call."""
 
     def __init__(self, sampler: Sampler, max_tokens: int) -> None:
-        self.sampler, self.max_tokens = sampler.session(MOST_PROMPTS), max_tokens
+        self.sampler, self.max_tokens = sampler.session(REMEMBERED), max_tokens
         self._waiting: list[tuple[np.ndarray, asyncio.Future[Sample]]] = []
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "sampler")

@@ -119,14 +119,15 @@ class Solver:
     """Plays episodes, one for equal requests, also later ones.
 
     As many run at a time as were seen to take half of `timeout`; others wait, a quarter of it at most (429 beyond, and
-    for an episode that beside others outlasts `timeout`). A client that leaves ends its own waiting; the episode goes on for others.
+    for an episode that beside others outlasts `timeout`). A client that leaves ends its own waiting; the episode goes on
+    for others.
     """
 
     def __init__(
         self, agent: LanguageModelAgent, domains: dict[str, BaseEnvironment], settings: Settings
     ) -> None:
         self.agent, self.domains, self.settings, self.metrics = agent, domains, settings, Metrics()
-        self.stopping = False
+        self.stopping, self._asked = False, 0  # episodes that were asked for
         self._running: set[asyncio.Task[Solution]] = set()
         self._playing, self._limit, self._line = 0, float(START), asyncio.Condition()
         self._kept: LRUCache[str, asyncio.Task[Solution]] = LRUCache(KEPT)
@@ -157,6 +158,7 @@ class Solver:
             task.cancel()
 
     def _start(self, request: Request) -> asyncio.Task[Solution]:
+        self._asked += 1
         if self.stopping:
             raise Refused(503, STOPPING, **{"Retry-After": "5"})
         if len(self._running) >= self.settings.max_concurrent:
@@ -180,13 +182,14 @@ class Solver:
         try:
             await self._wait()
             began, beside, limit = time.perf_counter(), self._playing, self._limit
+            asked = self._asked
             try:
                 async with asyncio.timeout(self.settings.timeout):
                     trajectory = await self.agent.run_episode(environment, request.problem)
                 self._learn(time.perf_counter() - began, beside, limit)
             except TimeoutError:
                 self._learn(self.settings.timeout, beside, limit)
-                if max(beside, self._playing) > 1:  # alone it might have ended
+                if beside > 1 or len(self._running) > 1 or self._asked > asked:  # alone it might have ended
                     raise self._busy() from None
                 raise
             finally:

@@ -260,7 +260,7 @@ class SlurmExecutor:
         if shutil.which("sbatch") is None:
             raise UserError("--executor slurm: there is no sbatch here: use a machine that submits to Slurm.")
         chosen = {"cpus-per-task": 1, **{key.replace("_", "-"): value for key, value in options.items()}}
-        if not isinstance(cores := chosen["cpus-per-task"], int) or isinstance(cores, bool):
+        if isinstance(cores := chosen["cpus-per-task"], bool) or not isinstance(cores, int) or cores < 1:
             raise UserError(f"--option cpus_per_task is {cores!r}: give a whole number of cores.")
         self.workers, self.threads = max(1, min(workers or MANY, runs)), cores
         self._name = str(chosen.pop("job-name", "rlkit"))
