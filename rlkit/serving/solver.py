@@ -119,8 +119,7 @@ class Solver:
     """Plays episodes, one for equal requests, also later ones.
 
     As many run at a time as were seen to take half of `timeout`; others wait, a quarter of it at most (429 beyond, and
-    for an episode that beside others outlasts `timeout`). A client that leaves ends its own waiting; the episode goes on
-    for others.
+    where an episode beside others outlasts `timeout`). A client that leaves ends its own waiting; the episode goes on.
     """
 
     def __init__(
