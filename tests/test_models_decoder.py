@@ -177,9 +177,8 @@ def test_an_architecture_that_is_not_computed_is_refused_by_name():
 
 
 @NEEDS_COMPILER
-@pytest.mark.parametrize("dtype", [
-    pytest.param("float32", marks=pytest.mark.slow(reason="compiles for half a minute, as bfloat16 does")), "bfloat16",
-])  # fmt: skip
+@pytest.mark.slow(reason="compiles for half a minute")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_compiled_kernels_compute_what_the_eager_ones_do(monkeypatch, dtype):
     monkeypatch.setattr(logprobs_module, "CHUNK", 8 * tiny.VOCAB)  # in chunks too
     model, batch = tiny.model("qwen3"), tiny.batch([1, 9, 2, 7, 3, 9, 8, 1])

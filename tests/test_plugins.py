@@ -9,12 +9,15 @@ from functools import partial
 import pytest
 import yaml
 from tiny import configured
+from typer.testing import CliRunner
 
 from rlkit.backends import train
+from rlkit.cli import app
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.params import override, validate
 from rlkit.registry import PLUGINS, load_plugins
+from rlkit.training import algorithms
 
 SMALL = {
     "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},
@@ -126,9 +129,10 @@ def test_a_plugin_may_bring_an_algorithm_and_an_environment(tmp_path, monkeypatc
         "algorithm.adv_estimator": "mine_of_a_plugin", "data.max_prompt_length": 800, "data.max_response_length": 60,
     }  # fmt: skip
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(override(SMALL, keys)))
-    # A process of its own: verl's registry is global.
-    command = [sys.executable, "-m", "rlkit", "run", "params.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    registry = algorithms.core().ADV_ESTIMATOR_REGISTRY
+    monkeypatch.setattr(algorithms.core(), "ADV_ESTIMATOR_REGISTRY", registry.copy())
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["run", "params.yaml"])
+    assert done.exit_code == 0, done.output
     (samples,) = tmp_path.glob("outputs/plugins/runs/*/samples.jsonl")
     assert "shop_of_a_plugin" in samples.read_text()

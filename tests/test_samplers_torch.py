@@ -1,5 +1,9 @@
-"""The torch sampler: its log-probs, its randomness, its stops."""
+"""The torch sampler: its log-probs, its randomness, its stops, its caches."""
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
@@ -8,9 +12,10 @@ import pytest
 import tiny
 import torch
 
+from rlkit.models.attention import pad_right
 from rlkit.samplers import cache
 from rlkit.samplers import torch as torch_sampler
-from rlkit.samplers.cache import FixedCache
+from rlkit.samplers.cache import FixedCache, PrefixCache, decode_attention, fastest_attention
 from rlkit.samplers.drawing import Settings, draw, nucleus
 from rlkit.samplers.torch import TorchSampler
 
@@ -195,3 +200,97 @@ def test_drawing_from_16_bit_logits_is_drawing_from_their_float32_values(setting
     half, whole = draw(logits, uniform, settings), draw(logits.float(), uniform, settings)
     assert torch.equal(half[0], whole[0]) and half[1].dtype == torch.float32
     torch.testing.assert_close(half[1], whole[1], rtol=0, atol=0)
+
+
+def longer(prompts, samples, seed):
+    """Each prompt with its sample and a few observed ids, as the next turn's prompt."""
+    observed = tiny.prompts(len(prompts), seed, 1, 6)
+    return [np.concatenate([p, s.ids, o]) for p, s, o in zip(prompts, samples, observed, strict=True)]
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+@pytest.mark.parametrize("fixed", [False, True])
+def test_turns_of_a_session_draw_what_whole_prompts_draw(family, fixed):
+    sampler = TorchSampler(tiny.model(family), stop_ids=(3, 8))
+    session = sampler.session(keep=100)
+    session.fixed = fixed
+    first = tiny.prompts(3)
+    options = {"max_tokens": 6, "temperature": 0.8}
+    groups, own = (s.sample(first, 4, seed=0, **options) for s in (session, sampler))
+    samples = [s for group in groups for s in group]
+    tiny.assert_same(groups, own)
+    prompts = longer([p for p in first for _ in range(4)], samples, 1)
+    for turn in (1, 2, 3):
+        kept = range(0, len(prompts), turn)  # some end, and others begin in between
+        prompts = [prompts[i] for i in kept] + tiny.prompts(2, seed=10 + turn)
+        mine, own = (s.sample(prompts, 1, seed=turn, **options) for s in (session, sampler))
+        tiny.assert_same(mine, own)
+        prompts = longer(prompts, [g[0] for g in mine], turn)
+
+
+def test_kept_rows_of_other_lengths_leave_no_trace():
+    decoder = TorchSampler(tiny.model(), ()).decoder
+    memory, prompts = PrefixCache(decoder, keep=50), tiny.prompts(6, low=4, high=60)
+    with torch.no_grad():
+        memory.prefill([p[: len(p) // 2] for p in prompts[:4]] + [prompts[5]])
+        mine, own = memory.prefill(prompts), decoder.prefill(*pad_right(prompts, 0))
+    torch.testing.assert_close(mine.last, own.last, atol=1e-5, rtol=0)
+    seen = (torch.arange(int(own.lengths.max())) < own.lengths[:, None])[:, None, :, None]
+    for kept, plain in zip(mine.layers, own.layers, strict=True):
+        torch.testing.assert_close(kept * seen, plain * seen, atol=1e-5, rtol=0)
+        assert torch.isfinite(kept).all()
+
+
+def test_a_session_that_is_synced_forgets_what_the_old_weights_computed():
+    old, new, prompts = tiny.model(), tiny.model(seed=1), tiny.prompts(4)
+    session = TorchSampler(old, ()).session(keep=9)
+    session.sample(prompts, 1, seed=0, max_tokens=3)
+    session.sync(new)
+    after, own = (s.sample(prompts, 1, seed=0, max_tokens=3) for s in (session, TorchSampler(new, ())))
+    tiny.assert_same(after, own)
+
+
+KERNEL = """
+import sys, torch
+from rlkit.samplers.decode_kernel import attend
+case = torch.load(sys.argv[1])
+torch.save((attend(**case), case["own"]), sys.argv[1])
+"""
+
+
+def case(heads: int, kv: int, d: int, step: int) -> dict[str, torch.Tensor]:
+    """Five rows, the last of which is idle, of nine sequences of three prompts."""
+    draw = torch.Generator().manual_seed(step)
+    return {
+        "qkv": torch.randn(5, heads + 2 * kv, d, generator=draw),
+        "prompts": torch.randn(2, 3, kv, 70, d, generator=draw),
+        "own": torch.randn(2, 10, kv, 80, d, generator=draw),
+        "owner": torch.tensor([0, 3, 5, 8, 9]),
+        "prompt": torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2, 0]),
+        "lengths": torch.tensor([70, 3, 65]),
+        "step": torch.tensor([step]),
+    }
+
+
+SHAPES = [(14, 2, 64, 0), (6, 6, 32, 1), (2, 2, 24, 64), (3, 1, 40, 79)]
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which comes with torch for CUDA")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_kernel_of_gpus_computes_the_same(shape, tmp_path):
+    """Run by Triton's interpreter, which must be asked for before the kernel is loaded: in a process of its own."""
+    given, file = case(*shape), tmp_path / "case.pt"
+    torch.save(given, file)
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", KERNEL, str(file)], env=environment, check=True)
+    out, own = torch.load(file)
+    expected = decode_attention(**given)
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(own, given["own"])
+
+
+def test_a_gpu_without_a_compiler_decodes_without_the_kernel_and_says_so(monkeypatch):
+    monkeypatch.setattr(cache, "missing_compiler", lambda: "a C compiler")
+    with pytest.warns(UserWarning, match="slower .* lacks a C compiler"):
+        assert fastest_attention(torch.device("cuda")) is decode_attention
+    assert fastest_attention(torch.device("cpu")) is decode_attention

@@ -5,7 +5,7 @@ so nothing here is fit for real training.
 """
 
 import sys
-from contextlib import contextmanager
+from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -33,23 +33,30 @@ OVERRIDES = {
 }
 
 
-class _Device(ModuleType):
-    """`torch.cuda` where there is none: counts are 0, everything else does nothing."""
+def returns(value: Any) -> Any:
+    """A function, or a method, that does nothing else."""
+    return lambda *_, **__: value
 
-    def current_device(self) -> str:
-        return "cpu"
 
-    def device_count(self) -> int:
-        return 1
+def set_seed(platform: Any, seed: int) -> None:
+    torch.manual_seed(seed)
 
-    def get_device_name(self, *_: Any) -> str:
-        return "cpu"
 
-    def mem_get_info(self, *_: Any) -> tuple[int, int]:
-        return 1 << 33, 1 << 34
+DEVICE = {
+    "current_device": "cpu", "device_count": 1, "get_device_name": "cpu", "mem_get_info": (1 << 33, 1 << 34),
+    "get_device_properties": SimpleNamespace(name="cpu", total_memory=1 << 34),
+}  # fmt: skip
+PLATFORM = {
+    "is_available": True, "current_device": "cpu", "device_count": 1, "set_device": None, "synchronize": None,
+    "set_allocator_settings": None, "empty_cache": None, "get_device_capability": (None, None),
+    "communication_backend_name": "gloo", "visible_devices_envvar": "CUDA_VISIBLE_DEVICES",
+    "nvtx_range": nullcontext(), "profiler_start": None, "profiler_stop": None, "ray_resource_name": "GPU",
+    "ray_noset_envvars": ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"], "is_ipc_supported": False, "cudart": None,
+}  # fmt: skip
 
-    def get_device_properties(self, *_: Any) -> SimpleNamespace:
-        return SimpleNamespace(name="cpu", total_memory=1 << 34)
+
+class Device(ModuleType):
+    """`torch.cuda` where there is none: what DEVICE says, random states of the CPU, and 0 for all else."""
 
     def get_rng_state(self, *_: Any) -> torch.Tensor:
         return torch.get_rng_state()
@@ -60,81 +67,14 @@ class _Device(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return lambda *_, **__: 0
+        return returns(DEVICE.get(name, 0))
 
 
-_DEVICE = _Device("cpu_device")
-
-
-@PlatformRegistry.register(platform="cpu")
-class CPU(PlatformBase):
-    """Names and no-ops."""
-
-    @property
-    def device_name(self) -> str:
-        return "cpu"
-
-    @property
-    def vendor_name(self) -> str:
-        return "cpu"
-
-    @property
-    def device_module(self) -> ModuleType:
-        return _DEVICE
-
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> Any:
-        return "cpu"  # verl hands it to `.to(…)`
-
-    def device_count(self) -> int:
-        return 1
-
-    def set_device(self, device_index: int) -> None: ...
-
-    def synchronize(self, device_index: int | None = None) -> None: ...
-
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None: ...
-
-    def empty_cache(self) -> None: ...
-
-    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
-        return None, None
-
-    def communication_backend_name(self) -> str:
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"
-
-    @contextmanager
-    def nvtx_range(self, msg: str):
-        yield
-
-    def profiler_start(self) -> None: ...
-
-    def profiler_stop(self) -> None: ...
-
-    def ray_resource_name(self) -> str:
-        return "GPU"
-
-    def ray_noset_envvars(self) -> list[str]:
-        return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
-
-    def is_ipc_supported(self) -> bool:
-        return False
-
-    def cudart(self) -> Any:
-        return None
-
-
+methods = {"__module__": __name__} | {name: returns(value) for name, value in PLATFORM.items()}
+names = {"device_name": "cpu", "vendor_name": "cpu", "device_module": Device("cpu_device")}
+properties = {name: property(returns(value)) for name, value in names.items()}
+seeds = {"manual_seed": set_seed, "manual_seed_all": set_seed}
+CPU = PlatformRegistry.register(platform="cpu")(type("CPU", (PlatformBase,), methods | properties | seeds))
 _init_process_group = torch.distributed.init_process_group
 
 

@@ -89,7 +89,7 @@ def check_machine(config: RunConfig) -> None:
 
 def _command(config: RunConfig, files: Files, changes: Mapping[str, Any] | None = None) -> list[str]:
     """Write verl's configuration; the command that trains by it."""
-    hydra = {"run": {"dir": str(files.attempt / "hydra")}, "output_subdir": None}
+    hydra = {"run": {"dir": composing.escaped(str(files.attempt / "hydra"))}, "output_subdir": None}
     content = {"hydra": hydra, **composing.compose(config, files, changes)}
     write_text(files.folder / "config.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     where = ["--config-path", str(files.folder), "--config-name", "config"]

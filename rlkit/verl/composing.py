@@ -26,7 +26,7 @@ def compose(config: RunConfig, files: Files, changes: Mapping[str, Any] | None =
 
     tree = deepcopy(_defaults())
     for key, value in (settings(config, files) | dict(changes or {})).items():
-        _put(tree, key, _escaped(value))
+        _put(tree, key, escaped(value))
     for key, value in _flat(config.verl):
         _put(tree, key, value)
     composed = OmegaConf.create(tree)
@@ -36,7 +36,7 @@ def compose(config: RunConfig, files: Files, changes: Mapping[str, Any] | None =
     except Exception as error:  # whatever verl raises on whatever the section `verl` holds
         words = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"verl refuses this configuration: {words[:300]}") from None
-    return _escaped(resolved)
+    return escaped(resolved)
 
 
 @cache
@@ -78,13 +78,13 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
         section[leaf] = value
 
 
-def _escaped(value: Any) -> Any:
+def escaped(value: Any) -> Any:
     """A value whose texts OmegaConf does not interpolate."""
     if isinstance(value, str):
         return re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
     if isinstance(value, Mapping):
-        return {key: _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: escaped(item) for key, item in value.items()}
+    return [escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _validate(composed: Any) -> None:
