@@ -22,15 +22,8 @@ TRUTHS = {
     "best_share": {"E": 0.4, "K": 0.5, "s_best": 0.6},
     "coverage": {"a": 5.0, "b": 0.3},
 }
-RANGES = {
-    "N": (5e7, 2e10),
-    "D": (1e9, 3e11),
-    "X": (1e3, 1e6),
-    "x": (1e2, 1e7),
-    "C": (1e2, 3e4),
-    "k": (1.0, 1e4),
-    "s": (0.05, 0.95),
-}
+RANGES = {"N": (5e7, 2e10), "D": (1e9, 3e11), "X": (1e3, 1e6), "x": (1e2, 1e7), "C": (1e2, 3e4)}
+RANGES |= {"k": (1.0, 1e4), "s": (0.05, 0.95)}
 # Four sizes whose curves reach 10, 8, 2.5 and 1 times C_mid (R0, A, C_mid, B, C_max).
 CURVES = {
     "well": (0.08, 0.42, 600.0, 1.3, 6000.0),

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 import yaml
+from cases import table
 
 import rlkit
 from rlkit.cli import main
@@ -45,23 +46,7 @@ def params(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("rollout: {n: 1}", "rollout.n is 1, but grpo compares samples of one prompt"),
-        ("rollout: {m: 8}", "Unknown key 'rollout.m'."),
-        ("evaluation: {freq: 5}", "Unknown key 'evaluation.freq'. Did you mean 'trainer.test_freq'"),
-        ("data: {batch_size: 5}", "Unknown key 'data.batch_size'. Did you mean 'data.train_batch_size'"),
-        ("data: {train: [{kind: arithmetic, digit: 3}]}", "arithmetic has no key 'digit'. Did you mean 'digits'"),
-        ("reward: {custom_reward_function: {path: a.py, name: f}}", "custom_reward_function: write a.py:f in one"),
-        ("model: [", "Malformed YAML"),
-        ("- a", "must hold a mapping"),
-        ("actor: {optim: {lr: -1}}", "actor.optim.lr is -1"),
-        ("data: {train_batch_size: 6}\nactor: {ppo_mini_batch_size: 4}", "use one of 1, 2, 3, 6"),
-        ("data: {train: arithmetic}", "data.train is 'arithmetic': write it as a list, data.train=[arithmetic]."),
-        ("evaluation: {n: 2, pass_at: [4]}", "evaluation.pass_at has k = 4, above evaluation.n = 2"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(*table("cli_bad_input_is_a_sentence"))
 def test_bad_input_is_a_sentence_on_stderr_and_status_2(params, text, sentence):
     done = rlkit_command("config", params(text))
     assert done.returncode == 2 and done.stdout == ""
@@ -72,15 +57,7 @@ def test_bad_input_is_a_sentence_on_stderr_and_status_2(params, text, sentence):
 NO_MODEL = "neither a model (it has no config.json) nor a run"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ("config y.yaml", "No such file or directory"), ("config y.yaml", "'x.yaml'"),
-        ("config x.yaml actor.optim.lr", "key=value"),
-        ("study x.yaml --wrokers 2", "--workers"), ("status empty", "There are no runs under"),
-        ("study x.yaml --dry-run", "use rlkit run x.yaml"), ("serve empty", NO_MODEL), ("export empty out", NO_MODEL),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(*table("cli_wrong_argument_is_a_sentence"))
 def test_a_wrong_argument_is_a_sentence_and_status_2(params, arguments, sentence, tmp_path, monkeypatch):
     params("model: {path: ladder-10k}")
     (tmp_path / "empty").mkdir()
@@ -146,7 +123,7 @@ def test_a_study_file_with_a_value_of_a_wrong_kind_is_one_sentence(command, bad,
     assert done.stderr.startswith(f"Error: {path}: ") and "Traceback" not in done.stderr
 
 
-def test_a_run_of_a_study_with_variants_chooses_one_by_name(params):
+def test_a_run_of_a_study_with_variants_chooses_one_by_name_or_the_one_that_changes_nothing(params):
     path = params(VARIANTS)
     done = rlkit_command("run", path)
     assert done.returncode == 2 and f"rlkit run {path} 'variant=in turn'" in done.stderr
@@ -162,9 +139,6 @@ def test_a_run_of_a_study_with_variants_chooses_one_by_name(params):
     told = r"study over variant, model\.path: .*x\.yaml variant=PPO model\.path=ladder-10k,"
     with pytest.raises(UserError, match=told):
         load_one(path, {"variant": "PPO"})
-
-
-def test_a_variant_that_changes_nothing_is_meant_where_none_is_named(params):
     path = params("run: {seed: 0}\nvariants: {base: {}, wide: {rollout.n: 16}}\n")
     planned = {run.variant: run.id for run in make_plan(path).runs}
     assert load_one(path).id == load_one(path, {"variant": "base"}).id == planned["base"] != planned["wide"]
@@ -200,7 +174,7 @@ def test_warnings_of_ours_are_their_sentence_alone(tmp_path):
     assert second == "<string>:7: UserWarning: of others"
 
 
-def test_a_dry_run_of_one_run_says_what_it_would_do_and_does_nothing(params, tmp_path):
+def test_a_dry_run_of_one_run_says_what_it_would_do_or_why_it_would_fail_and_does_nothing(params, tmp_path):
     dry = ("--dry-run", "--root", tmp_path / "outputs")
     unmade = "model.warm_start.steps=77"  # by whatever ran here before
     done = rlkit_command("run", params("study: s"), "rollout.n=4", unmade, *dry)
@@ -213,16 +187,14 @@ def test_a_dry_run_of_one_run_says_what_it_would_do_and_does_nothing(params, tmp
     assert memory.startswith("Fits: ")
     assert not (tmp_path / "outputs").exists()
     train = "data.train=[{kind: file, path: no.parquet}]"
-    lost = rlkit_command("run", params("study: s"), train, *dry)
-    assert lost.returncode == 2 and "no.parquet" in lost.stderr and not lost.stdout
-
-
-def test_a_dry_run_refuses_what_the_run_would(params):
-    unknown = rlkit_command("run", params("study: s"), "algorithm.adv_estimator=grpoo", "--dry-run")
-    assert unknown.returncode == 2 and "Did you mean 'grpo'" in unknown.stderr and not unknown.stdout
-    verl = params("trainer: {backend: verl}")
-    verl = rlkit_command("run", verl, "algorithm.adv_estimator=remax", "--dry-run")
-    assert verl.returncode == 2 and "which needs the greedy baseline" in verl.stderr and not verl.stdout
+    file = params("study: s")
+    for words, why in (
+        ((train,), "no.parquet"),
+        (("algorithm.adv_estimator=grpoo",), "Did you mean 'grpo'"),
+        (("trainer.backend=verl", "algorithm.adv_estimator=remax"), "which needs the greedy baseline"),
+    ):
+        lost = rlkit_command("run", file, *words, *dry)
+        assert lost.returncode == 2 and why in lost.stderr and not lost.stdout
 
 
 def test_a_dry_run_of_a_verl_run_says_nothing_of_this_machine(params, tmp_path):

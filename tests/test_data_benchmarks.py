@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cases import records
 from typer.testing import CliRunner
 
 import rlkit
@@ -25,27 +26,10 @@ from rlkit.params import validate
 from rlkit.rewards import Router
 from rlkit.types import Task
 
-# fmt: off
-PUBLISHED = {  # rows in the columns of the hub; all content is made up
-    "gsm8k": [{"question": f"Ann has {k} crates of 1,000 nails. How many?", "answer": f"{k}*1000.\n#### {k},000"}
-              for k in range(2, 8)],
-    "math_500": [{"problem": f"What is half of {k}?", "solution": "…", "answer": rf"\frac{{{k}}}{{2}}", "level": 1}
-                 for k in (3, 5)],
-    "aime24": [{"id": 60, "problem": "Find n.", "solution": "…", "answer": "73", "url": "", "year": "2024"}],
-    "amc23": [{"id": 0, "question": "How many?", "answer": 27.0, "url": ""}],
-    "supergpqa": [{"uuid": "a", "question": "Which gas?", "options": ["helium", "neon", "argon"], "answer": "neon",
-                   "answer_letter": "B", "discipline": "Science", "difficulty": "easy", "is_calculation": False}],
-    "human_eval": [{
-        "task_id": "HumanEval/0", "entry_point": "twice",
-        "prompt": "import math\n\n\ndef root(n):\n    return math.isqrt(n)\n\n\ndef twice(n):\n"
-        '    """ Twice the root.\n    >>> twice(9)\n    6\n    """\n',
-        "canonical_solution": "    return 2 * root(n)\n",
-        "test": "def check(candidate):\n    assert candidate(9) == 6\n    assert candidate(2) == 2 * root(2)\n",
-    }],
-}
-WRONG = {"gsm8k": "\\boxed{2}", "math_500": "\\boxed{3}", "aime24": "\\boxed{74}", "amc23": "\\boxed{2}",
-         "supergpqa": "\\boxed{A}", "human_eval": "```python\ndef twice(n):\n    return 5\n```"}
-# fmt: on
+PUBLISHED, WRONG = {}, {}  # rows in the columns of the hub, all made up, and a wrong answer to the last
+for case in records("benchmarks_published"):
+    PUBLISHED.setdefault(case["name"], []).append(case["row"])
+    WRONG[case["name"]] = case["wrong"]
 
 
 def named(name: str, **options):
@@ -77,12 +61,16 @@ def test_rows_in_the_published_columns_are_asked_and_graded(folder, name):
     assert all(r.value == 1 for r in right) and last.value == 0
 
 
-def test_rows_in_verl_s_columns_are_taken_as_they_are(tmp_path):
+def test_rows_in_verl_s_columns_are_taken_as_they_are_and_arc_is_its_evaluation_set(tmp_path):
     task = Task.ask("openai/gsm8k", "1+1=", "2", ability="math", extra_info={"index": 7})
     (tmp_path / "gsm8k.jsonl").write_text(json.dumps(task.to_row()))
     assert named("gsm8k", path=str(tmp_path)).task(0) == task
     (tmp_path / "gsm8k.jsonl").write_text(json.dumps(replace(task, ground_truth="3").to_row()))
     assert named("gsm8k", path=str(tmp_path)).task(0).ground_truth == "3", "a file that was made again"
+    arc = named("arc_agi_1")
+    tasks = [arc.task(k) for k in range(arc.total())]
+    assert len({t.extra_info["arc_id"] for t in tasks}) == 400
+    assert {t.data_source for t in tasks} == {"simulation__arcagi1"}
 
 
 def test_the_hub_is_read_by_datasets(tmp_path, monkeypatch):
@@ -113,13 +101,6 @@ def test_packages_are_read_as_files(tmp_path, monkeypatch):
     assert named("human_eval").task(0).extra_info["entry_point"] == "twice"
     assert not {"human_eval", "champ_dataset"} & set(sys.modules)
     benchmarks.published.cache_clear()
-
-
-def test_arc_is_its_evaluation_set():
-    arc = named("arc_agi_1")
-    tasks = [arc.task(k) for k in range(arc.total())]
-    assert len({t.extra_info["arc_id"] for t in tasks}) == 400
-    assert {t.data_source for t in tasks} == {"simulation__arcagi1"}
 
 
 def test_names_that_are_none_are_refused_with_what_to_do():

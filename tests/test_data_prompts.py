@@ -11,7 +11,7 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.environments.rollout import ChatTokens
 from rlkit.errors import UserError
-from rlkit.models.ladder import CHATML, byte_tokenizer, ladder_config
+from rlkit.models.ladder import CHATML, byte_tokenizer
 from rlkit.models.loading import Policy, load_policy
 from rlkit.models.prompts import (
     control_tokens,
@@ -148,7 +148,7 @@ def config(*train, limit=64, size=10, steps=5, suites=(), **data) -> RunConfig:
     })  # fmt: skip
 
 
-def test_a_long_prompt_of_any_step_or_held_out_task_is_told_before_the_first(tmp_path):
+def test_a_long_prompt_of_any_step_or_held_out_task_is_told_before_the_first_and_no_other_is(tmp_path):
     for k in range(0, 60, 4):  # it is held out for some, and trained on at some step for the others
         c = config(file_of(tmp_path / f"{k}.jsonl", {k: 300}), steps=7)
         tests = held_out(c)
@@ -158,9 +158,6 @@ def test_a_long_prompt_of_any_step_or_held_out_task_is_told_before_the_first(tmp
     with pytest.raises(UserError, match="max_prompt_length is 64, but 1 of"):
         rlkit.train(c, root=tmp_path, progress=False)
     assert not (tmp_path / "default").exists()
-
-
-def test_a_long_prompt_that_no_step_uses_is_no_matter(tmp_path):
     c = config(file_of(tmp_path / "rows.jsonl", {}), steps=2)
     used = {t.id for b in TaskStream(c, held_out(c)) for t in b} | {t.id for t in held_out(c)}
     unused = next(k for k in range(60) if Task.ask("math__x", f"{k}+0=", str(k)).id not in used)
@@ -180,10 +177,24 @@ def test_long_prompts_are_left_out_and_counted(tmp_path):
     assert all(len(t.prompt[0]["content"]) < 300 for t in [*tests, *shown])
     counts = stream.left_out()
     assert counts == {"exam": 2, "file": 15}
-    c = config(file, filter_overlong_prompts=True, steps=1, suites=[suite])
-    with pytest.warns(UserWarning, match="left out prompts of more than 64 tokens: .*2 of exam"):
+
+
+def test_a_run_says_what_it_left_out_saves_its_template_and_is_bound_to_its_files(tmp_path):
+    file = file_of(tmp_path / "rows.jsonl", {k: 300 for k in range(0, 60, 4)})
+    options = {"filter_overlong_prompts": True, "apply_chat_template_kwargs": {"enable_thinking": False}}
+    c = config(file, steps=1, **options)
+    with pytest.warns(UserWarning, match="left out prompts of more than 64 tokens: .*15 of file"):
         run = rlkit.train(c, root=tmp_path, progress=False)
-    assert "left out" in json.loads((run.folder / "run.json").read_text())["warnings"]["overlong"]
+    info = json.loads((run.folder / "run.json").read_text())
+    assert "left out" in info["warnings"]["overlong"] and len(info["data_files_hash"]) == 16
+    saved = next(run.folder.glob("checkpoints/*/model"))
+    policy: Policy = load_policy(c.model, path=saved)
+    assert "enable_thinking = False" in str(policy.tokenizer.chat_template)
+    assert c.id != config(file, steps=1, filter_overlong_prompts=True).id
+    with (tmp_path / "rows.jsonl").open("a") as rows:
+        rows.write("\n" + json.dumps(Task.ask("math__x", "9+9=", "18").to_row()))
+    with pytest.raises(UserError, match="was begun with .*hash"):
+        rlkit.train(c, root=tmp_path, progress=False)
 
 
 def test_leaving_long_prompts_out_changes_nothing_where_there_are_none():
@@ -193,44 +204,3 @@ def test_leaving_long_prompts_out_changes_nothing_where_there_are_none():
         assert held_out(one) == held_out(two)
         batches = [[t.id for b in TaskStream(c, held_out(c)) for t in b] for c in (one, two)]
         assert batches[0] == batches[1] and TaskStream(two, held_out(two)).left_out() == {}
-
-
-def test_a_prompt_is_counted_once(tmp_path, monkeypatch):
-    from rlkit.models import prompts
-
-    counted = []
-
-    def listen(tokenizer, chats, **variables):
-        counted.append(len(chats))
-        return encode_chats(tokenizer, chats, **variables)
-
-    monkeypatch.setattr(prompts, "encode_chats", listen)
-    file = file_of(tmp_path / "rows.jsonl", {}, count=900, ask="7")
-    byte_tokenizer().save_pretrained(tmp_path / "model")
-    ladder_config("ladder-10k").save_pretrained(tmp_path / "model")
-    c = config(file, limit=65, filter_overlong_prompts=True, size=20)
-    c = c.model_copy(update={"model": c.model.model_copy(update={"path": str(tmp_path / "model")})})
-    for _ in range(2):
-        tests = held_out(c)
-        TaskStream(c, tests).check_prompts(tests)
-    assert sum(counted) == 900 and len(counted) < 40, "many together"
-
-
-def test_a_run_asks_as_its_template_variables_say_and_saves_them(tmp_path):
-    c = config({"kind": "arithmetic"}, steps=1, apply_chat_template_kwargs={"enable_thinking": False})
-    run = rlkit.train(c, root=tmp_path, progress=False)
-    saved = next(run.folder.glob("checkpoints/*/model"))
-    policy: Policy = load_policy(c.model, path=saved)
-    assert "enable_thinking = False" in str(policy.tokenizer.chat_template)
-    assert c.id != config({"kind": "arithmetic"}, steps=1).id
-
-
-def test_a_run_whose_files_have_changed_is_not_continued(tmp_path):
-    c = config(file_of(tmp_path / "rows.jsonl", {}), steps=2)
-    rlkit.train(c, root=tmp_path, progress=False)
-    info = tmp_path / "default" / "runs" / c.id / "run.json"
-    assert len(json.loads(info.read_text())["data_files_hash"]) == 16
-    with (tmp_path / "rows.jsonl").open("a") as file:
-        file.write("\n" + json.dumps(Task.ask("math__x", "9+9=", "18").to_row()))
-    with pytest.raises(UserError, match="was begun with .*hash"):
-        rlkit.train(c, root=tmp_path, progress=False)

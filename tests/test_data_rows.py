@@ -6,6 +6,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cases import table
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
@@ -60,37 +61,16 @@ def test_a_failure_in_the_middle_leaves_the_old_file_or_none(tmp_path):
     assert len(list(rows.tasks(path))) == 3 and list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(
-    "change, sentence",
-    [
-        ({"prompt": None}, "column 'prompt' is empty"),
-        ({"prompt": ..., "prompts": []}, r"column 'prompt' is missing. Did you mean 'prompts'"),
-        ({"prompt": [{"role": "user", "content": "[{'content': '1+1=', 'role': 'user'}]"}]}, "turned into a string"),
-        ({"data_source": 7}, "data_source is 7, not a name"),
-        ({"data_source": ""}, "data_source is '', not a name"),
-        ({"prompt": "1+1="}, "prompt is plain text, not a list of messages: make it"),
-        ({"prompt": "[{'content': '1+1=', 'role': 'user'}]"}, "prompt is a message list turned into a string"),
-        ({"prompt": [{"role": "user", "content": "\ud800"}]}, "not a message with role and content"),
-        ({"prompt": []}, "prompt is a list, not a list of messages"),
-        ({"prompt": [{"role": "user"}]}, "not a message with role and content"),
-        ({"prompt": [{"role": "user", "content": "  "}]}, "not a message with role and content"),
-        ({"prompt": ["1+1="]}, "prompt holds '1\\+1='"),
-        ({"reward_model": {"style": "rule"}}, "reward_model has no ground_truth"),
-        ({"reward_model": "2"}, "reward_model has no ground_truth"),
-        ({"extra_info": 5}, "extra_info is a int, not a mapping"),
-        ({"extra_info": "{no json"}, "extra_info is no JSON .Expecting property name"),
-        ({"extra_info": "null"}, "extra_info is a NoneType, not a mapping"),
-        ({"extra_info": "[" * 5000 + "]" * 5000}, "extra_info is no JSON .maximum recursion"),
-        ({"id": "a", "extra_info": "{}"} | {"reward_model": {"ground_truth": "{"}}, "is no JSON"),
-        ({"reward_model": {"ground_truth": float("nan")}}, "ground_truth is no JSON value"),
-        ({"reward_model": {"ground_truth": [1, {"a": float("inf")}]}}, "ground_truth is no JSON value"),
-    ],
-)  # fmt: skip
-def test_a_bad_row_is_refused_with_file_row_and_column(tmp_path, change, sentence):
+DEEP = {"extra_info": "[" * 5000 + "]" * 5000}
+COLUMNS, BAD = table("data_bad_rows")
+
+
+@pytest.mark.parametrize(COLUMNS, [*BAD, ([], DEEP, "extra_info is no JSON .maximum recursion")])
+def test_a_bad_row_is_refused_with_file_row_and_column(tmp_path, without, change, sentence):
     path = tmp_path / "rows.jsonl"
-    bad = {name: value for name, value in {**GOOD, **change}.items() if value is not ...}
+    bad = {name: value for name, value in {**GOOD, **change}.items() if name not in without}
     path.write_text(json.dumps(GOOD) + "\n" + json.dumps(bad))
-    with pytest.raises(UserError, match=f"rows.jsonl, row 1: .*{sentence.removeprefix('row 1: ')}"):
+    with pytest.raises(UserError, match=f"rows.jsonl, row 1: .*{sentence}"):
         list(rows.tasks(path))
 
 

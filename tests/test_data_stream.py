@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases import table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,13 +64,10 @@ def test_seeds_give_other_rows_and_the_same_held_out_set():
     assert len(rows[0] & rows[1]) < 16, "only the chance repeats of a small space"
 
 
-def test_the_held_out_set_is_distinct_and_spread_evenly():
+def test_the_held_out_set_is_distinct_spread_evenly_and_never_trained_on_even_in_a_tiny_space():
     tests = held_out(config("arithmetic", "string_trace", "lookup", size=100))
     assert len({t.id for t in tests}) == 100
     assert sorted(Counter(t.data_source for t in tests).values()) == [33, 33, 34]
-
-
-def test_held_out_tasks_are_never_trained_on_even_in_a_tiny_space():
     c = config({"kind": "arithmetic", "digits": 1}, size=120, steps=60)  # 200 tasks exist
     tests = held_out(c)
     trained = set(ids(TaskStream(c, tests), 1, 60))
@@ -157,7 +155,7 @@ def test_smaller_data_sets_are_contained_in_larger_ones():
     assert pools[0] < pools[1] < pools[2] < pools[3]
 
 
-def test_unique_tasks_and_passes_over_them_are_separate():
+def test_unique_tasks_and_passes_are_separate_and_counts_are_shares_of_the_mixture():
     c = config("math_problems", train_max_samples=80, steps=20)  # 320 rows: four passes
     stream = TaskStream(c, [])
     rows = ids(stream, 1, 20)
@@ -169,9 +167,6 @@ def test_unique_tasks_and_passes_over_them_are_separate():
     with pytest.raises(UserError, match=r"4.0 passes over 80 unique ones, and data.max_epochs is 3"):
         TaskStream(config("math_problems", train_max_samples=80, steps=20, max_epochs=3), [])
     TaskStream(config("math_problems", train_max_samples=80, steps=20, max_epochs=4), [])
-
-
-def test_counts_are_unique_tasks_and_shares_of_the_mixture():
     c = config({"kind": "math_problems", "count": 60}, {"kind": "lookup", "count": 20}, steps=5)
     rows = [t for batch in TaskStream(c, []) for t in batch]
     assert Counter(t.data_source for t in rows) == {"math__problems": 60, "table__lookup": 20}
@@ -191,23 +186,12 @@ def test_a_curriculum_goes_from_easy_to_hard_in_every_source():
         TaskStream(config("math_problems", order="curriculum", difficulty_field="hardness"), []).batch(1)
 
 
-def test_a_curriculum_makes_a_task_once_to_sort_it(monkeypatch):
-    made, kind = [], sources["math_problems"]
-    make = kind.task
-    monkeypatch.setattr(kind, "task", lambda self, index: made.append(index) or make(self, index))
-    TaskStream(config("math_problems", order="curriculum", steps=20), []).batch(1)
-    assert len(made) - len(set(made)) == 16, "those of the batch are made again"
-
-
-def test_sequential_shows_one_source_after_another_with_the_same_totals():
+def test_sequential_shows_one_source_after_another_and_stages_change_the_weights_at_their_step():
     sources = ({"kind": "arithmetic", "weight": 3}, "lookup", "string_trace")
     shown = [t.data_source for b in TaskStream(config(*sources, order="sequential", steps=10), []) for t in b]
     blocks = [s for s, before in zip(shown, [None, *shown], strict=False) if s != before]
     assert Counter(shown) == {"math__arithmetic": 96, "table__lookup": 32, "simulation__string_trace": 32}
     assert len(blocks) <= 5  # three sources, and one batch that holds the border of two
-
-
-def test_stages_change_the_weights_at_their_step():
     stages = [{"start": 1, "weights": [1, 0]}, {"start": 6, "weights": [1, 3]}]
     stream = TaskStream(config("arithmetic", "lookup", order="stages", stages=stages), [])
     counts = [Counter(t.data_source for t in b) for b in stream]
@@ -225,21 +209,7 @@ def test_the_supervised_part_and_the_rl_part_of_a_pool_are_disjoint_and_exact():
     assert not sft & set(ids(TaskStream(more, tests), 1, 30))  # a smaller ratio's part is in a larger one's
 
 
-@pytest.mark.parametrize(
-    "data, sentence",
-    [
-        ({"train": []}, "^data: train is empty: name at least one source.$"),
-        ({"train": [{"kind": "arithmetic", "weight": 0}]}, "weights of train sum to 0"),
-        ({"train": [{"kind": "arithmetic", "weight": -1}]}, "weight"),
-        ({"train": ["arithmetic", {"kind": "lookup", "count": 5}]}, "some sources of train have a count"),
-        ({"train": [{"kind": "lookup", "count": 5}], "train_max_samples": 9}, "sources have counts"),
-        ({"train": ["arithmetik"]}, "Did you mean 'arithmetic'"),
-        ({"order": "stages"}, "order is stages with 0 stages"),
-        ({"order": "stages", "stages": [{"start": 2, "weights": [1]}]}, "the first starts at 1"),
-        ({"order": "stages", "stages": [{"start": 1, "weights": [1, 2]}]}, "give 1 weights"),
-        ({"order": "stages", "stages": [{"start": 1, "weights": [0]}]}, "do not sum to 0"),
-    ],
-)
+@pytest.mark.parametrize(*table("data_impossible_mixtures_are_refused_by"))
 def test_impossible_mixtures_are_refused_by_name(data, sentence):
     with pytest.raises(UserError, match=sentence):
         validate(RunConfig, {"data": data})

@@ -23,7 +23,7 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-def test_every_law_key_and_command_is_documented(site):
+def test_every_law_key_and_command_is_documented_and_the_reference_has_the_docstrings(site):
     texts = {
         name: (site / f"{name}.html").read_text() for name in ("concepts/laws", "reference/configuration")
     }
@@ -33,8 +33,5 @@ def test_every_law_key_and_command_is_documented(site):
     commands = (site / "reference" / "cli.html").read_text()
     for command, option in {"rlkit figures": "--venue", "rlkit data check": "--held-out"}.items():
         assert f">{command}<" in commands and f"<code>{option}</code>" in commands
-
-
-def test_the_reference_has_the_docstrings(site):
     for page, words in {"runs": "The RunConfig of a YAML file", "figures": "legend beside the axes"}.items():
         assert words in (site / "reference" / f"{page}.html").read_text()

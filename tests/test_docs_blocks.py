@@ -3,20 +3,27 @@ overrides are read by the command line, and files of parameters by what loads th
 
 import ast
 import asyncio
+import base64
+import importlib.util
 import inspect
+import io
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pandas as pd
 import pytest
 import study_folder
 import typer
 import yaml
+from nbformat import v4
+from PIL import Image
 
 from rlkit.cli import app
 from rlkit.config import RunConfig
@@ -28,11 +35,8 @@ from rlkit.studies.plan import make_plan
 from rlkit.types import Task
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "CONTRIBUTING.md"]
-PAGES += [str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md"))]
-PAGES = [
-    page for page in PAGES if not page.startswith("docs/notebooks/")
-]  # executed notebooks, tested as such
+DOCS = [str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = ["README.md", "CONTRIBUTING.md"] + [p for p in DOCS if not p.startswith("docs/notebooks/")]
 BLOCK = re.compile(r"^```(python|sh|yaml)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SMALL = {  # of examples that train for a minute or more
     '"train", 2000)': '"train", 24)', '"test", 200)': '"test", 2)', "ladder-100k": "ladder-10k",
@@ -101,9 +105,7 @@ def test_python_runs(page, text, project, monkeypatch):
     made = eval(code, names)
     if inspect.iscoroutine(made):
         made = asyncio.run(made)
-    assert made is None and names.keys() - {"__name__", "__builtins__"}, (
-        "a block that ran leaves what it named"
-    )
+    assert made is None and names.keys() - {"__name__", "__builtins__"}, "it leaves what it named"
 
 
 def commands(text: str) -> list[list[str]]:
@@ -159,9 +161,71 @@ def test_files_of_parameters_are_read(page, text, project, monkeypatch, tmp_path
         Path("run.yaml").write_text(text)
         python("from rlkit.config import load; load('run.yaml')")
     else:
-        for source in content.get("data", {}).get("train", []) + content.get("evaluation", {}).get(
-            "suites", []
-        ):
+        lists = content.get("data", {}).get("train", []), content.get("evaluation", {}).get("suites", [])
+        for source in chain(*lists):
             if isinstance(source, dict) and "path" in source:  # a file that is to be downloaded
                 write_parquet(Path(source["path"]))
         assert validate(RunConfig, content)
+
+
+def test_the_example_domain_makes_and_grades_tasks():
+    found = BLOCK.findall((ROOT / "docs/how-to/extend.md").read_text())
+    (example,) = (text for kind, text in found if kind == "python" and "@sources.register" in text)
+    python(f"""{example}
+from rlkit.domains import scorers, sources
+task = sources.parse("parity").task(3)
+assert scorers["parity"]("no", task.ground_truth, {{}}).correct is True
+assert scorers["parity"]("yes", task.ground_truth, {{}}).value == 0.0
+""")
+
+
+def test_every_file_that_the_readme_links_to_is_there():
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text())
+    local = [link for link in links if not link.startswith("http")]
+    assert local and [link for link in local if not (ROOT / link).exists()] == []
+
+
+spec = importlib.util.spec_from_file_location("pages", ROOT / "docs" / "notebooks.py")
+assert spec is not None and spec.loader is not None
+pages = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(pages)
+
+
+def executed(*outputs: dict) -> nbformat.NotebookNode:
+    cells = [v4.new_markdown_cell("# A study"), v4.new_code_cell("show()", execution_count=1)]
+    cells[1].outputs = [nbformat.from_dict(output) for output in outputs]
+    return v4.new_notebook(cells=cells)
+
+
+def test_the_page_of_an_executed_notebook_has_its_text_tables_and_pictures(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "PAGES", tmp_path / "pages")
+    drawn = io.BytesIO()
+    Image.new("RGB", (4, 4), "red").save(drawn, "PNG")
+    picture = {"image/png": base64.b64encode(drawn.getvalue()).decode(), "text/plain": "<Figure>"}
+    table = {
+        "text/html": "<table><tr><th>size</th><th>a|b</th></tr><tr><td>10k</td><td>0.1</td></tr></table>"
+    }
+    shown = [{"output_type": "display_data", "metadata": {}, "data": data} for data in (picture, table)]
+    shown += [{"output_type": "stream", "name": name, "text": text}
+              for name, text in (("stdout", "\x1b[1mpower law\x1b[0m\n"), ("stderr", "100%|####|\n"))]  # fmt: skip
+    nbformat.write(executed(*shown), tmp_path / "sizes.ipynb")
+    page = pages.write_page(tmp_path / "sizes.ipynb").read_text()
+    assert "show()" in page and "power law" in page and "\x1b" not in page and "####" not in page
+    assert "| size | a\\|b |\n|---|---|\n| 10k | 0.1 |" in page
+    (drawing,) = (tmp_path / "pages").glob("sizes_*.png")
+    assert f"({drawing.name})" in page.replace("./", "") and Image.open(drawing).size == (4, 4)
+
+
+def test_a_notebook_that_was_not_executed_has_no_page(tmp_path):
+    with pytest.raises(ValueError, match="not executed"):
+        pages.write_page(ROOT / "notebooks" / "quickstart.ipynb")
+
+
+def test_every_study_notebook_has_an_executed_page_with_pictures():
+    texts = {p.stem: p.read_text() for p in (ROOT / "params").glob("*.yaml")}
+    studies = [name for name, text in texts.items() if f"notebook: notebooks/{name}.ipynb" in text]
+    assert len(studies) > 6
+    for name in studies:
+        page = (ROOT / "docs" / "notebooks" / f"{name}.md").read_text()
+        assert ".png)" in page and "Traceback" not in page, name
+        assert f"notebooks/{name}.md" in (ROOT / "mkdocs.yml").read_text()

@@ -1,23 +1,19 @@
 # ruff: noqa: E501 (whole programs as one-line strings)
 """Programs that try to pass their tests without solving them: tests/data/cheats.jsonl, each with tests of each kind."""
 
-import json
 import os
 from itertools import product
-from pathlib import Path
 
 import pytest
+from cases import records
 from sandbox_here import needs_packages
 
 from rlkit.config import RewardConfig
 from rlkit.rewards import Router
 from rlkit.sandbox.levels import choose
 
-DATA = Path(__file__).parent / "data"
-CHEATS, TRUTHS = (
-    {row["about"]: row[column] for row in map(json.loads, (DATA / name).read_text().splitlines())}
-    for name, column in (("cheats.jsonl", "program"), ("tests_of_half.jsonl", "truth"))
-)
+CHEATS = {case["about"]: case["program"] for case in records("cheats")}
+TRUTHS = {case["about"]: case["truth"] for case in records("tests_of_half")}
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import json
 from decimal import Decimal
 from itertools import product
-from pathlib import Path
 
 import pytest
+from cases import records
 
 from rlkit.config import RewardConfig
 from rlkit.domains import resolve
@@ -24,11 +24,6 @@ CALLS = {"fn_name": "add", "inputs": ["1\n2", "5\n-7"], "outputs": ["3", "-2"]}
 def router():
     with Router(RewardConfig(num_workers=2, timeout=6)) as router:
         yield router
-
-
-def rows(name):
-    text = (Path(__file__).parent / "data" / f"{name}.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def fence(program):
@@ -67,6 +62,10 @@ def test_a_package_that_the_sandbox_should_have_and_has_not_is_an_error(monkeypa
         with pytest.raises(Ungradable, match="numpy"):
             resolve("codegen__x")(program, truth, {}, Grading(RewardConfig()))
     programs.close()
+    lacking = programs.Tested(fault="the sandbox has no pytest")
+    monkeypatch.setattr(programs, "run_tests", lambda *_, **__: lacking)
+    with pytest.raises(Ungradable, match="the sandbox has no pytest"):
+        resolve("codegen__x")(fence("x = 1"), {"pytest": "def test(): assert 1"}, {}, Grading(RewardConfig()))
 
 
 VALUES = "10 ** 5000|{10 ** 5000: 1}|{1, 2}|object()|print|type|b'x'|1j|...|{(1, 2): 3}|{None: 1}|{float('nan'): 1}"
@@ -81,15 +80,12 @@ def test_no_returned_value_is_an_error(router):
     assert [r for r in rewards if r.correct is not False or r.error or "exception" in r.parts] == []
 
 
-def test_the_last_python_fence_outside_the_reasoning_is_the_program():
-    cases = rows("programs_extracted")
-    assert [case for case in cases if extract(case["response"]) != case["program"]] == []
-
-
-def test_outputs_are_compared_as_judges_do():
-    cases = rows("outputs_compared")
+def test_the_last_python_fence_is_the_program_and_outputs_are_compared_as_judges_do():
+    found = records("programs_extracted")
+    assert [case for case in found if extract(case["response"]) != case["program"]] == []
+    found = records("outputs_compared")
     assert [
-        case for case in cases if same_output(case["printed"], case["expected"]) is not case["same"]
+        case for case in found if same_output(case["printed"], case["expected"]) is not case["same"]
     ] == []
 
 
@@ -107,10 +103,3 @@ def test_outputs_are_compared_as_judges_do():
 )  # fmt: skip
 def test_values_are_compared_by_content_and_type(got, expected, same):
     assert same_value(got, expected) is same
-
-
-def test_a_sandbox_without_pytest_is_an_error_and_no_zero(monkeypatch):
-    lacking = programs.Tested(fault="the sandbox has no pytest")
-    monkeypatch.setattr(programs, "run_tests", lambda *_, **__: lacking)
-    with pytest.raises(Ungradable, match="the sandbox has no pytest"):
-        resolve("codegen__x")(fence("x = 1"), {"pytest": "def test(): assert 1"}, {}, Grading(RewardConfig()))

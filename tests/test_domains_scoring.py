@@ -5,9 +5,12 @@ right, that are wrong and that cannot be graded (`failed`, with words of the err
 """
 
 import json
-from pathlib import Path
+import random
+from itertools import product
 
 import pytest
+import sympy
+from cases import DATA, records
 from sandbox_here import needs_packages
 
 from rlkit.config import RewardConfig
@@ -15,11 +18,11 @@ from rlkit.domains import sources
 from rlkit.domains.answers import after_thinking, fences, final_answer, given, tagged
 from rlkit.domains.grading import Grading
 from rlkit.domains.ifeval import CHECKS
+from rlkit.domains.math.tasks import score
 from rlkit.domains.reasoning import REFUSED
 from rlkit.rewards import Router
 from rlkit.rewards.grading import grade
 
-DATA = Path(__file__).parent / "data"
 VERDICTS = {"right": True, "wrong": False, "failed": None}
 
 
@@ -27,10 +30,6 @@ VERDICTS = {"right": True, "wrong": False, "failed": None}
 def router():
     with Router(RewardConfig(num_workers=2, timeout=6)) as router:
         yield router
-
-
-def rows(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def as_said(reward, correct, case) -> bool:
@@ -51,7 +50,7 @@ def test_each_answer_has_the_verdict_of_its_case(router, path):
         needs_packages()
     asked = [
         (case, form.replace("%s", answer), correct)
-        for case in rows(path)
+        for case in records(f"verdicts/{path.stem}")
         for verdict, correct in VERDICTS.items()
         for form in case.get("forms", ["%s"])
         for answer in case.get(verdict, ())
@@ -61,73 +60,17 @@ def test_each_answer_has_the_verdict_of_its_case(router, path):
     assert [(c["truth"], text, r) for c, text, correct, r in graded if not as_said(r, correct, c)] == []
 
 
-ORDER, TABLE = ["a", "b c", "d-e"], {"header": ["House", "Drink"], "rows": [["1", "tea"], ["2", "milk"]]}
-ORDERS = [
-    "[" * 20_000,
-    "a" + " " * 30_000 + "b",
-    ("a" + " " * 100) * 400,
-    "a" + "\n" * 30_000 + "b",
-    "-" * 40_000,
-]
-ORDERS += ["1. " * 10_000, "a," * 60_000, "['a'" + "," * 9000, "a, b c, d-e" + " " * 60_000, "(" * 40_000]
-ORDERS += ["[0x" + "f" * 9000 + "]"]
-HEX = "0x" + "f" * 9000
-EXPLOSIVE = [
-    "9**9**9**9",
-    "((10^9)!)!",
-    r"\sum_{i=1}^{10^{15}} i",
-    "(" * 5000 + "1" + ")" * 5000,
-    "1+" * 40000 + "1",
-]
-EXPLOSIVE += [
-    "9" * 2999 + "8",
-    r"\frac{" + r"\text{kg}^3 " * 60 + "y}{2}",
-    r"7 \text{ " + "hydro" * 12 + "-}",
-]
-EXPLOSIVE += ["7 " + "b" * 40 + "-", "choice" + " " * 5000 + "?", r"\boxed{" * 20_000 + "7" + "}" * 20_000]
-MANY = {"num_sentences": 10**6, "relation": "at least"}
-PARAGRAPH = {"num_paragraphs": 2, "nth_paragraph": 1, "first_word": "a"}
-INSTRUCTIONS = [
-    ("detectable_format:title", {}, "<" * 1_000_000),
-    ("detectable_format:number_bullet_lists", {"num_bullets": 1}, "\n" * 1_000_000 + "x"),
-    ("detectable_format:number_bullet_lists", {"num_bullets": 1}, "\n " * 500_000 + "x"),
-    ("detectable_format:json_format", {}, "```" + " " * 1_000_000 + "x"),
-    ("detectable_format:json_format", {}, "[" * 1_000_000),
-    ("detectable_format:json_format", {}, "1" * 1_000_000),
-    ("length_constraints:number_sentences", MANY, "no. " * 250_000),
-    ("length_constraints:number_sentences", MANY, "a." + " " * 999_999),
-    ("length_constraints:number_sentences", MANY, ".?" * 500_000),
-    ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, "*" * 1_000_000),
-    ("length_constraints:nth_paragraph_first_word", PARAGRAPH, "x" + "\n " * 500_000 + "y"),
-    ("detectable_content:number_placeholders", {"num_placeholders": 1}, "[" * 1_000_000),
-    ("detectable_format:number_highlighted_sections", {"num_highlights": 10**6}, "*x" * 500_000 + "\n"),
-    ("detectable_format:multiple_sections", {"section_spliter": "S", "num_sections": 9}, "S " * 500_000),
-    ("keywords:forbidden_words", {"forbidden_words": ["aab"]}, "a" * 1_000_000 + " aab"),
-    ("language:response_language", {"language": "de"}, "http://" * 140_000),
-    ("language:response_language", {"language": "de"}, "a@b" * 330_000),
-    ("change_case:english_lowercase", {}, "\x00\ud800 " * 300_000),
-    ("change_case:english_capital", {}, "A" * 1_000_000 + "é"),
-]
-LONG = {
-    "order": [("logic__ordering_x", f"<answer>{text}</answer>", ORDER, {}) for text in ORDERS],
-    "box": [("logic__ordering_x", rf"So \boxed{{{text}}}.", ORDER, {}) for text in ORDERS],
-    "table": [("logic__zebra_x", f"<answer>{{'header': {HEX}, 'rows': [[{HEX}]]}}</answer>", TABLE, {})],
-    "math": [("math__x", rf"\boxed{{{text}}}", "9" * 3000, {}) for text in EXPLOSIVE],
-    "units": [("math__x", rf"\boxed{{{text}}}", r"9 \text{ cm}", {}) for text in EXPLOSIVE],
-    "choice": [("stem__supergpqa", rf"\boxed{{{text}}}", "A", {}) for text in EXPLOSIVE],
-    "ifeval": [
-        ("ifeval", text, [given], {"instruction_id_list": [name]}) for name, given, text in INSTRUCTIONS
-    ],
-}
-
-
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", ["order", "box", "table", "math", "units", "choice", "ifeval"])
 def test_a_text_of_great_length_is_settled_in_time(name):
     """A reader that backtracks or evaluates would take hours over one of these."""
-    rewards = [grade(*row) for row in LONG[name]]
-    assert [r for r in rewards if r.correct is not False or {"exception", "killed"} & set(r.parts)] == []
+    for case in records("long_texts"):
+        if case["group"] == name:
+            text = "".join(piece * times for piece, times in case["text"])
+            reward = grade(case["source"], text, case["truth"], case["info"])
+            assert reward.correct is False and not {"exception", "killed"} & set(reward.parts), case
 
 
+TABLE = {"header": ["House", "Drink"], "rows": [["1", "tea"], ["2", "milk"]]}
 FILLERS = ["\n", " ", "*", "```\n", "answer ", "Answer:\n", "Answer: \\boxed\n", "<think></think>", "x "]
 
 
@@ -137,15 +80,12 @@ def test_an_answer_is_found_behind_a_megabyte_of_anything(filler):
     assert given(filler * ((1 << 20) // len(filler)) + "\nAnswer: 7") == "7"
 
 
-def test_the_final_answer_is_the_last_one_given_outside_the_reasoning():
-    cases = rows(DATA / "final_answers.jsonl")
-    assert [case for case in cases if final_answer(case["response"]) != case["answer"]] == []
+def test_the_final_answer_is_the_last_one_given_outside_the_reasoning_and_so_are_tags_and_fences():
+    found = records("final_answers")
+    assert [case for case in found if final_answer(case["response"]) != case["answer"]] == []
     assert given("5" * 500) == ""  # a short response alone is an answer as a whole
     assert after_thinking("<think>a</think>b") == "b"
     assert after_thinking("a</think>b</think>c<think>d") == "c"
-
-
-def test_tags_and_fences():
     assert tagged("<answer>1</answer> <Answer>\n2</ANSWER>") == "\n2"
     assert tagged("<answer>1") is None and tagged("1</answer>") is None
     text = "x ```py\na = 1\n```\n~~~\nb\n~~~\n  ```Python 3\n  c\n  ```\n```\nd```\n```\nopen"
@@ -202,3 +142,26 @@ def test_every_data_set_of_reasoning_gym_gives_its_own_answer_full_marks(router)
     rewards = router.grade([(task, f"<answer>{task.ground_truth}</answer>") for task in tasks])
     wrong = [(n, r.error) for n, r in zip(names, rewards, strict=True) if not r.correct]
     assert not wrong and len(names) > 80
+
+
+def graded(answer, truth):
+    return score(f"So it is $\\boxed{{{answer}}}$.", truth, {}).correct
+
+
+def test_one_letter_can_be_negative_without_another():
+    forms = ("|%s%s|", "|%s|%s", "%s|%s|")
+    for a, b in product("acxyz", "pqrstu"):
+        assert not any(graded(form % (a, b), a + b) for form in forms), (a, b)
+        assert not graded(f"|{a}|-{b}", f"{a}-{b}"), (a, b)
+        assert not any(graded(rf"\max({a},{b})", truth) for truth in (a, b)), (a, b)
+
+
+def test_random_polynomials_equal_their_expansions_and_not_their_neighbours():
+    """An independent check with sympy on expressions that nobody chose."""
+    rng = random.Random(5)
+    x, y = sympy.symbols("x y")
+    for _ in range(40):
+        a, b, c = (rng.randint(-9, 9) for _ in range(3))
+        factored = f"({a}*x+({b}))*(y+({c}))"
+        expanded = str(sympy.expand((a * x + b) * (y + c))).replace("**", "^")
+        assert graded(factored, expanded) and not graded(factored, f"{expanded}+1")

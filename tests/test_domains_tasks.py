@@ -7,16 +7,20 @@ import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 import sympy
+from cases import table
 from sympy.parsing import sympy_parser as parser
 
 from rlkit.config import RewardConfig
 from rlkit.data.exporting import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
+from rlkit.domains.arc import corpus
 from rlkit.domains.composed import STEPS, cases, compose
+from rlkit.domains.logic import puzzle, solutions, unique
 from rlkit.domains.math.tasks import FAMILIES
 from rlkit.domains.reasoning import REFUSED
 from rlkit.errors import UserError
@@ -24,10 +28,8 @@ from rlkit.rewards import Router
 from rlkit.rewards.grading import grade
 from rlkit.seeds import generator
 
-GYM = [
-    {"kind": "reasoning_gym", "dataset": name}
-    for name in ("chain_sum", "knights_knaves", "family_relationships")
-]
+GYM_NAMES = ("chain_sum", "knights_knaves", "family_relationships")
+GYM = [{"kind": "reasoning_gym", "dataset": name} for name in GYM_NAMES]
 KINDS = ["arithmetic", "math_problems", "zebra", "arc", "programs"]
 KINDS += ["code_io", "string_trace", "tables", "lookup", "formulas", *GYM]
 START = HELD_OUT_INDICES + 12345
@@ -221,24 +223,7 @@ def test_units_against_factors_written_out():
     assert checked >= 30
 
 
-def test_choices_have_one_right_letter_and_letters_are_even():
-    tasks = [sources.parse("formulas").task(START + k) for k in range(800)]
-    letters = Counter(task.ground_truth for task in tasks if task.data_source == "stem__choice")
-    assert set(letters) == set("ABCD") and min(letters.values()) > 60
-
-
-@pytest.mark.parametrize(
-    "easy, hard, measure",
-    [
-        ({"kind": "arithmetic", "digits": 1}, {"kind": "arithmetic", "digits": 8}, "prompt"),
-        ({"kind": "zebra", "houses": 2}, {"kind": "zebra", "houses": 4}, "difficulty"),
-        ({"kind": "programs", "steps": 1}, {"kind": "programs", "steps": 6}, "difficulty"),
-        ({"kind": "code_io", "steps": 1}, {"kind": "code_io", "steps": 8}, "difficulty"),
-        ({"kind": "tables", "level": 1}, {"kind": "tables", "level": 4}, "difficulty"),
-        ({"kind": "formulas", "level": 1}, {"kind": "formulas", "level": 3}, "difficulty"),
-        ({**GYM[0], "level": 0}, {**GYM[0], "level": 3}, "prompt"),
-    ],
-)
+@pytest.mark.parametrize(*table("domains_difficulty_knob_turns"))
 def test_the_difficulty_knob_turns(easy, hard, measure):
     def mean(options):
         tasks = [sources.parse(options).task(START + k) for k in range(40)]
@@ -248,11 +233,14 @@ def test_the_difficulty_knob_turns(easy, hard, measure):
     assert mean(hard) > mean(easy)
 
 
-def test_the_smallest_prompts_fit_the_smallest_models():
+def test_the_smallest_prompts_fit_the_smallest_models_and_letters_of_choices_are_even():
     for kind in ("arithmetic", "string_trace", "lookup"):
         tasks = [sources.parse(kind).task(START + k) for k in range(200)]
         assert max(len(t.prompt[0]["content"]) for t in tasks) <= 32
         assert max(len(t.ground_truth) for t in tasks) <= 4
+    tasks = [sources.parse("formulas").task(START + k) for k in range(800)]
+    letters = Counter(task.ground_truth for task in tasks if task.data_source == "stem__choice")
+    assert set(letters) == set("ABCD") and min(letters.values()) > 60
 
 
 def test_tasks_do_not_depend_on_the_process():
@@ -283,3 +271,38 @@ def test_data_sets_of_reasoning_gym_that_cannot_be_relied_on_are_refused():
         sources.parse({"kind": "reasoning_gym", "dataset": "gsm_symbolic", "level": 1}).task(1)
     with pytest.raises(ValueError, match="Did you mean 'quadratic'"):
         sources.parse({"kind": "math_problems", "families": ["quadratics"]})
+
+
+def test_zebra_puzzles_have_one_solution_and_no_idle_clue():
+    for k in range(25):
+        houses, clues = puzzle(np.random.default_rng(k), 3, 3)
+        grids = [g for g in product(permutations(range(3)), repeat=3) if all(c.holds(list(g)) for c in clues)]
+        assert grids == [tuple(houses)] == [tuple(g) for g in solutions(clues, 3, 3)]
+        assert not any(unique([c for c in clues if c is not clue], 3, 3) for clue in clues)
+
+
+def test_zebra_clues_mean_what_they_say():
+    houses, clues = puzzle(np.random.default_rng(3), 4, 4)
+
+    def house(item):
+        return houses[item[0]][item[1]]
+
+    meaning = {
+        "next": lambda c: abs(house(c.first) - house(c.second)) == 1,
+        "left": lambda c: house(c.first) < house(c.second),
+        "same": lambda c: house(c.first) == house(c.second),
+        "directly": lambda c: house(c.first) + 1 == house(c.second),
+        "at": lambda c: house(c.first) == c.second[1],
+    }
+    assert all(meaning[c.kind](c) for c in clues) and len({c.kind for c in clues}) >= 3
+
+
+def test_no_held_out_arc_task_has_a_variant_in_training():
+    source = sources.parse("arc")
+    tests = {source.task(k).extra_info["arc_id"] for k in range(400)}
+    trained = {source.task(HELD_OUT_INDICES + k).extra_info["arc_id"] for k in range(400)}
+    assert tests <= {t.id for t in corpus("evaluation")} and trained <= {t.id for t in corpus("training")}
+    assert not tests & trained
+    plain = source.task(HELD_OUT_INDICES)
+    original = next(t for t in corpus("training") if t.id == plain.extra_info["arc_id"])
+    assert plain.ground_truth == original.test[0][1].tolist()

@@ -9,6 +9,7 @@ import json
 import random
 
 import pytest
+from cases import records
 
 from rlkit.rewards.grading import grade
 
@@ -52,29 +53,10 @@ SCORERS = {
     "simulation__arcagi1": (TAG, GRIDS, json.dumps),
     "logic__zebra_puzzle_dataset": (TAG, TABLES, json.dumps),
 }
-ATOMS = [
-    "1e999", "-1e999", "1e-999", "0.000000", "0", r"\infty", r"\frac{0}{0}", r"\frac{1}{0}", r"\emptyset", r"\{\}", "()",
-    "[]", "x", "y", "i", "e", "E", r"\pi", "nan", "inf", "K", r"\text{ K}", r"\text{degF}", "units", r"\text{unit}", "=",
-    r"\approx", "<", r"\in", r"\mathbb{R}", r"\cup", r"\pm", "or", "and", ",", "|", ":", ";", "!", "^", "_", "10^{10^{10}}",
-    "e^{-1000}", "0!", r"\log 0", r"\ln(-1)", "0^0", r"\sum_{n=1}^{\infty}n", r"\int", r"\lim", r"\binom{0}{0}",
-    r"0.\overline{9}", "0...", "$", r"\$", "a", "A", "(A)", "B.", "(A) or (B)", "A. B. C. D.", "total", "old", "million",
-    "\u221e", "\u0660", r"\ldots", r"\mod 7", r"\equiv", "C", "k", "for all", "none", "1,234", "234, 1", "May 29, 2020",
-    "dBm/Hz", "m^9^9^9^9", r"\begin{cases}", r"\\", "{", "}",
-]  # fmt: skip
-ODD = [
-    "", " ", "-0", "0.0", "1e308 billion", "NaN%", "-inf", "∞", "0/0", "1e5000", "9" * 90, "9" * 5000, "0x10", "1_000", "None",
-    "null", "True", "any", "all", "*", ".*", "%", "?", "n", "{}", "[[]]", "[[[]]]", "||", ".", "...", "1|2|3|4", "yes or no",
-    "5 or 7", "≈", "about", "5 million", "5%", "500%", "0.05", "50", "1 200", "1,2", "1 2", "12 or 13", "11|13|17",
-    "11, 13, 17", "11 to 1300", "11-1300", ">10", "<1300", "≥ 11", "11±1300", "11…1300", "2018.5", "101.5", "9.007e15",
-    "9007199254740992.5", "North or South", "North South", "North, South Dakota", "none of the above", "both", "A, B, C, D",
-    "ABCD", "\u200b", "\x00", "\ud800", "é", "９", "１１", "①", "²", "½", "Ⅻ", "٥", "one", "zero", "eleven or thirteen", "twenty",
-    "dozen", "%s", "<answer>", "</answer>", "</think>", "<think>", "Final Decision: Yes", "correct", "the right answer",
-    "as in the table", "see above", "[0-9]+", "\\d+", "^$", "0 0\n0 0", "[[0, 0], [0, 0]]", "[[0,0],[0,0]] or [[1,1],[1,1]]",
-    "0\n0", "[[0-9]]", "[[.5, .5], [.5, .5]]", "[[True]]", "[[1e0]]", "['a', 'b'] or ['b', 'a']", "[['a', 'b'], ['b', 'a']]",
-    "{'a', 'b'}", "a -> a -> a", "a|b", "not a", "{'header': [], 'rows': []}", "{'header': ['House', 'Pet'], 'rows': [[]]}",
-    "{'header': ['House', 'Pet'], 'rows': [['1', ''], ['2', ''], ['3', '']]}", "[0x" + "f" * 5000 + "]", "'" * 99, '"', "`",
-    "{'header': ['House', 'Pet'], 'rows': [['1', None], ['2', None], ['3', None]]}", "**",
-]  # fmt: skip
+ATOMS, ODD = (
+    [case["text"] for case in records("odd_answers") if case["kind"] == kind] for kind in ("atom", "odd")
+)
+ODD += ["9" * 90, "9" * 5000, "[0x" + "f" * 5000 + "]"]
 
 
 def right(name: str, answer: str) -> list:
@@ -96,7 +78,7 @@ def test_no_answer_is_right_for_two_truths(name, every):
     rng = random.Random(5)
     joined = ["".join(rng.choices(ATOMS, k=rng.randint(2, 4))) for _ in range(110)]
     of_sets = name in ("math__x", "stem_web")  # whose readers take long, and a list for a set
-    for answer in [*ATOMS, *ODD, *joined][:: every if of_sets else 1]:
+    for answer in [*ATOMS, *ODD, *joined][:: every if of_sets else min(every, 3)]:
         assert len(right(name, answer)) <= 1, answer
     if of_sets:
         return
@@ -108,5 +90,5 @@ def test_no_answer_is_right_for_two_truths(name, every):
 @pytest.mark.parametrize("name", SCORERS)
 def test_every_truth_is_right_for_itself_alone(name):
     _, truths, text = SCORERS[name]
-    for truth in truths[:: 1 if len(truths) < 80 else 7]:
+    for truth in truths[:: 1 if len(truths) < 50 else 5]:
         assert right(name, text(truth)) == [truth]

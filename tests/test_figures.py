@@ -15,8 +15,10 @@ from study_folder import write_study
 
 import rlkit
 from rlkit import figures
+from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
+from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
-from rlkit.figures import runs
+from rlkit.figures import episodes, runs
 from rlkit.measures import summary
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
@@ -124,12 +126,14 @@ def test_numbers_of_a_legend_are_those_of_the_axis_or_short():
     assert list(map(figures.short, numbers)) == ["1024", "0.0003", "64", "10.4k", "1.5M"]
 
 
-def test_runs_that_the_study_no_longer_asks_for_are_no_final_points():
+def test_runs_that_the_study_no_longer_asks_for_and_metrics_that_were_not_logged_are_not_drawn():
     df = metrics()
     old = df[df["model.path"] == "large"].assign(run=lambda t: "old-" + t["run"], cell=None, held_out=None)
     assert set(summary.final(pd.concat([df, old]))["run"]) == set(df["run"])
     with pytest.raises(UserError, match="None of these runs is one that the study's file asks for"):
         summary.final(old)
+    with pytest.raises(UserError, match="'eval/pass@9' was not logged"):
+        figures.learning_curves(metrics(), metric="eval/pass@9")
 
 
 def test_a_law_says_that_it_pools_cells():
@@ -139,11 +143,6 @@ def test_a_law_says_that_it_pools_cells():
     two = points.assign(cell=points["cell"] + ", " + points["seed"].astype(str))
     text = " ".join(rlkit.fit(two, "power", y="error", x="parameters_non_embedding", loss="ls").warnings)
     assert "Up to 2 cells share one value of parameters_non_embedding" in text
-
-
-def test_a_metric_that_was_not_logged_is_one_sentence():
-    with pytest.raises(UserError, match="'eval/pass@9' was not logged"):
-        figures.learning_curves(metrics(), metric="eval/pass@9")
 
 
 def test_before_and_after_pool_seeds_and_cluster_by_task():
@@ -167,22 +166,22 @@ def test_before_and_after_pool_seeds_and_cluster_by_task():
     assert list(summary.before_after(both)["cell"][::2]) == ["small, 64", "small, 256", "small, 1024"]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "labels"),
-    [
-        (0.64, 0.92, ["0.65", "0.7", "0.75", "0.8", "0.85", "0.9"]),
-        (0.3, 0.95, ["0.4", "0.6", "0.8"]),
-        (0.02, 0.9, ["0.03", "0.1", "0.3"]),
-        (0.001, 1, [rf"$\mathdefault{{10^{{{n}}}}}$" for n in (-3, -2, -1, 0)]),
-        (1e4, 1.2e5, ["10k", "30k", "100k"]),
-    ],
-)
-def test_values_can_be_read_from_a_logarithmic_axis_however_short(low, high, labels):
+LABELS = {
+    (0.64, 0.92): ["0.65", "0.7", "0.75", "0.8", "0.85", "0.9"],
+    (0.3, 0.95): ["0.4", "0.6", "0.8"],
+    (0.02, 0.9): ["0.03", "0.1", "0.3"],
+    (0.001, 1): [rf"$\mathdefault{{10^{{{n}}}}}$" for n in (-3, -2, -1, 0)],
+    (1e4, 1.2e5): ["10k", "30k", "100k"],
+}
+
+
+@pytest.mark.parametrize("limits", LABELS)
+def test_values_can_be_read_from_a_logarithmic_axis_however_short(limits):
     with figures.styled():
         _, (ax,) = figures.new_axes("acl", 1, 0.5)
-        ax.set(yscale="log", ylim=(low, high))
+        ax.set(yscale="log", ylim=limits)
         figures.label_axes(ax, "step", "loss")
-    assert [label.get_text() for label in ax.get_yticklabels()] == labels
+    assert [label.get_text() for label in ax.get_yticklabels()] == LABELS[limits]
     assert not any(label.get_text() for label in ax.get_yticklabels(minor=True))
 
 
@@ -209,3 +208,39 @@ def test_a_table_has_values_with_their_intervals_in_one_cell():
     assert cells[5:] == ["c", "-0.250 [-0.300, –]", "1.00e-04", "3,000", "-0.250 [-0.400, 0.100]"]
     shown = figures.table(frame, "tokens", "difference").to_html()
     assert "1,234" in shown and "1.00e-04" in shown and "runs" not in shown
+
+
+ENV = Mathematics(families=("linear",))
+
+
+@pytest.fixture(scope="module")
+def groups():
+    problems = ENV.problems("test", 5)
+    agents = {"expert": ExpertAgent(), "random": RandomAgent()}
+    return {name: run_episodes(agent, ENV, problems) for name, agent in agents.items()}
+
+
+def test_reward_by_step_sums_to_the_mean_return(groups):
+    drawing = episodes.reward_by_step(groups)
+    (ax,), table = drawing.figure.axes, drawing.table
+    assert all(float(tick).is_integer() for tick in ax.get_xticks())
+    sums = table.groupby("group")["reward"].sum()
+    assert sums["expert"] == 8.5
+    assert sums["random"] == pytest.approx(sum(e.total_reward for e in groups["random"]) / 5)
+
+
+def test_pictures_of_episodes_keep_what_they_draw(groups):
+    drawing = episodes.transition_map(groups["expert"], list(ENV.actions))
+    counts = drawing.table.set_index("action")
+    assert counts.loc["start", "identify_operation"] == 5 and counts.loc["state_answer", "end"] == 5
+    assert drawing._repr_png_().startswith(b"\x89PNG")
+    table = episodes.reward_distribution(groups).table
+    assert table.groupby("group").size().to_dict() == {"expert": 5, "random": 5}
+    assert set(table.loc[table["group"] == "expert", "return"]) == {8.5}
+
+
+@pytest.mark.parametrize("draw", [episodes.reward_by_step, episodes.reward_distribution])
+@pytest.mark.parametrize("groups", [{}, {"a": []}])
+def test_nothing_to_draw_is_one_sentence(draw, groups):
+    with pytest.raises(UserError, match="No group has an episode"):
+        draw(groups)

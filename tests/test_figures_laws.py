@@ -32,13 +32,10 @@ def evals() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_a_plateau_is_reached_where_it_begins():
+def test_a_plateau_is_reached_where_it_begins_and_transfer_is_the_change_in_each_domain():
     steps, curve = np.array([0.0, 10, 20, 30, 40]), np.array([0.1, 0.1, 0.3, 0.2, 0.3])
     found = [first_at(steps, curve, level) for level in (0.05, 0.1, 0.2, 0.3)]
     assert found == pytest.approx([0, 0, 15, 20]) and np.isnan(first_at(steps, curve, 0.4))
-
-
-def test_the_transfer_matrix_is_the_change_in_each_domain():
     drawing = runs.transfer(evals())
     table, rows = drawing.table.set_index(["cell", "data_source"])["change of pass@1"], evals()
     chosen = (
@@ -46,12 +43,6 @@ def test_the_transfer_matrix_is_the_change_in_each_domain():
     )
     assert table["large", "math"] == pytest.approx(chosen[40] - chosen[0])
     assert len(table) == 6
-
-
-def points() -> pd.DataFrame:
-    noise = np.random.default_rng(0).normal(0, 0.02, 16)
-    N = np.repeat(np.geomspace(1e4, 1e7, 8), 2)
-    return pd.DataFrame({"N": N, "seed": [0, 1] * 8, "error": 3 * N**-0.25 * np.exp(noise)})
 
 
 def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out():
@@ -96,14 +87,6 @@ def test_an_optional_part_says_why_it_is_left_out(capsys):
         _ = 1 / 0
 
 
-def test_a_run_without_a_cell_has_no_look_and_spoils_no_other():
-    table = pd.DataFrame(
-        {"cell": ["A", "B", None], "variant": ["A", "B", None], "variant_place": [0, 1, np.nan], "model.path": "m",
-         "parameters_non_embedding": 1e4}
-    )  # fmt: skip
-    assert list(looks(table, "cell")) == ["A", "B"] and list(looks(table, "variant")) == ["A", "B"]
-
-
 def test_any_law_is_drawn_with_its_held_out_points():
     df = pd.DataFrame([(N, D) for N in (1e8, 1e9, 1e10) for D in (1e9, 1e10, 1e11)], columns=["N", "D"])
     logit = -9 + 0.25 * np.log(df["N"]) + 0.15 * np.log(df["D"]) + np.random.default_rng(0).normal(0, 0.05, 9)
@@ -142,9 +125,12 @@ def test_the_formula_that_begins_a_laws_docstring_stands_in_its_figure(docstring
     assert text.get_text().splitlines()[0] == begins
 
 
-def test_residuals_stand_over_what_the_law_predicts():
+def test_residuals_stand_over_what_the_law_predicts_and_estimates_beside_its_curve():
     table = pd.DataFrame({"x": [1e4, 1e5, 1e6, 1e7], "y": [0.9, 0.7, 0.5, 0.42]})
     fit = rlkit.fit(table, "power", y="y", x="x", bootstrap=0)
+    assert (
+        max(drawings.law(fit).figure.axes[0].texts[0].get_position()) < 0.1
+    )  # where a falling curve leaves room
     drawn = drawings.residuals(fit).table
     assert np.log(table["y"] / drawn["predicted"]).to_numpy() == pytest.approx(drawn["residual"].to_numpy())
 
@@ -193,9 +179,3 @@ def test_groups_of_laws_have_the_looks_of_their_cells():
     ]  # fmt: skip
     twice = pd.concat([table.head(1), table.head(1)])  # an index twice
     assert "0.8" in figures.table(twice, "cell", "error").to_html()
-
-
-def test_the_estimates_stand_where_a_falling_curve_leaves_room():
-    ax = drawings.law(rlkit.fit(points(), "power", x="N", y="error", bootstrap=100)).figure.axes[0]
-    x, y = ax.texts[0].get_position()
-    assert x < 0.1 and y < 0.1

@@ -51,6 +51,12 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def data(study):
+    """What is read of the study once, for tests that change nothing of it."""
+    return StudyData(study, "power")
+
+
+@pytest.fixture(scope="module")
 def rendered(study, tmp_path_factory):
     """The folder of all figures for ACL and the files; those of other venues are drawn below, and few are saved."""
     out = tmp_path_factory.mktemp("acl")
@@ -59,13 +65,16 @@ def rendered(study, tmp_path_factory):
     return out, files
 
 
-def test_every_figure_is_written_in_every_format(rendered):
+def test_every_figure_is_written_in_every_format_with_its_caption(rendered):
     out, files = rendered
     kinds = ("pdf", "svg", "png", "csv", "json")
     made = set(FIGURES) - NOT_VARIED | {"sample_efficiency_flops"}  # two costs were logged
     names = {f"{name}.{kind}" for name in made for kind in kinds}
     assert names | {"before_after.tex", "law.tex", "figures.tex"} == {path.name for path in files}
     assert all((out / name).stat().st_size > 20 for name in names)
+    for name in set(FIGURES) - NOT_VARIED:
+        record = json.loads((out / f"{name}.json").read_text())
+        assert record["caption"].startswith(FIGURES[name].caption)
 
 
 @pytest.mark.parametrize("venue", VENUES)
@@ -82,12 +91,6 @@ def test_widths_are_exact_and_fonts_embedded_truetype(study, rendered, venue, tm
         described = content.count(b"/Type /FontDescriptor")
         assert described >= 1 and content.count(b"/FontFile2") == described, pdf.name
         assert b"/Type3" not in content and b"/FontFile " not in content
-
-
-def test_the_main_figure_has_lettered_panels(study):
-    drawing = drawn(StudyData(study), "main", "acl")["main"]
-    titles = [title for ax in drawing.figure.axes if (title := ax.get_title(loc="left"))]
-    assert titles == [f"({letter})" for letter in "abcdef"[: drawing.table["panel"].nunique()]]
 
 
 def boxes(fig):
@@ -109,15 +112,21 @@ def ticks_out_of_view(ax) -> set:
     return found
 
 
-@pytest.mark.parametrize("venue", VENUES)
-def test_no_text_overlaps_or_leaves_the_figure(study, venue):
+@pytest.mark.parametrize(("venue", "least"), [("acl", 7), ("neurips", 8)])
+def test_no_text_overlaps_or_leaves_the_figure_or_is_too_small(data, venue, least):
     looked_at = 0
-    for name, drawing in draw(StudyData(study, "power"), venue):
+    for name, drawing in draw(data, venue):
         if isinstance(drawing, UserError):
             assert name in NOT_VARIED
             continue
         with figures.styled():
             found = boxes(drawing.figure)
+        if name == "main":
+            titles = [title for ax in drawing.figure.axes if (title := ax.get_title(loc="left"))]
+            assert titles == [f"({letter})" for letter in "abcdef"[: drawing.table["panel"].nunique()]]
+        if name == "learning_curves":
+            sizes = {t.get_fontsize() for t in drawing.figure.findobj(Text) if t.get_text()}
+            assert min(sizes) == least and max(sizes) == 9
         width, height = drawing.figure.get_size_inches() * drawing.figure.dpi
         for (text, *_), box in found.items():
             fits = box.x0 > -1 and box.y0 > -1 and box.x1 < width + 1 and box.y1 < height + 1
@@ -158,19 +167,6 @@ def test_what_a_study_varied_is_drawn(tmp_path):
     for name, law in laws.items():
         points = law.table[law.table["part"] == "point"]
         assert set(points["model.path"]) == {name.removeprefix("law_of_data_")} and len(points) == 3
-
-
-def test_every_figure_has_a_caption(rendered):
-    for name in set(FIGURES) - NOT_VARIED:
-        record = json.loads((rendered[0] / f"{name}.json").read_text())
-        assert record["caption"].startswith(FIGURES[name].caption)
-
-
-@pytest.mark.parametrize(("venue", "least"), [("acl", 7), ("neurips", 8)])
-def test_no_type_is_below_7_points(study, venue, least):
-    drawing = drawn(StudyData(study), "learning_curves", venue)["learning_curves"]
-    sizes = {t.get_fontsize() for t in drawing.figure.findobj(Text) if t.get_text()}
-    assert min(sizes) == least and max(sizes) == 9
 
 
 @pytest.mark.parametrize("name", ["scaling_law", "learning_curves"])
@@ -245,30 +241,25 @@ def test_a_variant_has_one_colour_in_the_order_of_the_file_and_a_size_one_marker
     assert len({tuple(style.values()) for style in alone.values()}) == 6
 
 
-def test_sizes_are_solid_lines_that_grow_darker_and_are_named_in_the_order_of_their_ends(study):
+def test_sizes_are_solid_lines_that_grow_darker_and_are_named_in_the_order_of_their_ends(data):
     styles = figures.looks(ALL_SIZES)
     assert list(styles) == list(SIZES)
     tones = [luminance(style["color"]) for style in styles.values()]
     assert tones == sorted(tones, reverse=True) and len(set(tones)) == len(tones)
     assert {style["linestyle"] for style in styles.values()} == {"-"}
-    (ax,) = drawn(StudyData(study), "learning_curves", "acl")["learning_curves"].figure.axes
+    (ax,) = drawn(data, "learning_curves", "acl")["learning_curves"].figure.axes
     legend = ax.get_legend()
     assert legend is not None
     named = {text.get_text(): text.get_color() for text in legend.get_texts()}
     assert named == {name: style["color"] for name, style in styles.items()}
     ends = {str(line.get_label()): np.asarray(line.get_ydata(), float)[-1] for line in ax.lines}
     assert list(named) == sorted(named, key=lambda name: ends[name], reverse=True)
+    starts = [line.get_xdata() for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert np.asarray(starts).tolist() == [[0]] * 4 and ax.get_xscale() == "log"  # at the left edge
 
 
-def test_the_start_of_a_curve_is_at_the_left_edge_of_a_logarithmic_axis(study):
-    (ax,) = drawn(StudyData(study), "learning_curves", "acl")["learning_curves"].figure.axes
-    assert ax.get_xscale() == "log"
-    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
-    assert [np.asarray(line.get_xdata()).tolist() for line in hollow] == [[0]] * 4
-
-
-def test_before_and_after_are_grey_in_the_legend_and_on_one_row(study):
-    (ax,) = drawn(StudyData(study), "before_after", "acl")["before_after"].figure.axes
+def test_before_and_after_are_grey_in_the_legend_and_on_one_row(data):
+    (ax,) = drawn(data, "before_after", "acl")["before_after"].figure.axes
     legend = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     assert {line.get_color() for line in legend.values()} == {"0.4"}
     assert [line.get_markerfacecolor() for line in legend.values()] == ["white", "0.4"]
@@ -276,7 +267,7 @@ def test_before_and_after_are_grey_in_the_legend_and_on_one_row(study):
     assert places[:4] == [0, 0, 1, 1]
 
 
-def test_the_record_says_where_numbers_come_from(rendered):
+def test_the_record_says_where_numbers_come_from_and_the_table_has_their_intervals(rendered):
     record = json.loads((rendered[0] / "scaling_law.json").read_text())
     assert len(record["runs"]) == 8
     assert {run["seed"] for run in record["runs"]} == {0, 1}
@@ -285,9 +276,6 @@ def test_the_record_says_where_numbers_come_from(rendered):
     assert record["law"]["law"] == "power" and record["law"]["n"] == 6  # the held-out size is not among them
     assert set(record["law"]["params"]) == {"A", "alpha"}
     assert "law" not in json.loads((rendered[0] / "learning_curves.json").read_text())
-
-
-def test_learning_curves_carry_the_interval_of_pass_at_1(rendered):
     table = pd.read_csv(rendered[0] / "learning_curves.csv")
     assert len(table) == 24
     assert (table["low"] < table["high"]).all()
@@ -312,11 +300,10 @@ def cut_short(study) -> StudyData:
     return data
 
 
-@pytest.mark.parametrize("venue", VENUES)
-def test_runs_of_unequal_steps_side_by_side_come_with_a_caution(study, venue):
+def test_runs_of_unequal_steps_side_by_side_come_with_a_caution(study):
     caution = "Caution: runs of unequal length side by side, 10 to 20 steps."
     data = cut_short(study)
-    drawing = drawn(data, "before_after", venue)["before_after"]
+    drawing = drawn(data, "before_after", "acl")["before_after"]
     assert caution in drawing.caption
     texts = [text.replace("\n", " ") for text, *_ in boxes(drawing.figure)]
     assert caution in texts
@@ -326,8 +313,9 @@ def test_runs_of_unequal_steps_side_by_side_come_with_a_caution(study, venue):
     assert " & steps & " in table
     text = write(study, data.change, data.points)
     assert caution in text and f"no law: none was asked for; rlkit figures {study} --law power" in text
-    assert "Caution" not in tables(StudyData(study))["before_after"]
-    assert "Caution" not in drawn(StudyData(study), "before_after", venue)["before_after"].caption
+    whole = StudyData(study)
+    assert "Caution" not in tables(whole)["before_after"]
+    assert "Caution" not in drawn(whole, "before_after", "acl")["before_after"].caption
 
 
 def test_each_figure_is_there_to_paste_with_its_caption_and_label(rendered):
@@ -361,26 +349,26 @@ def test_latex_escapes_text_and_formats_numbers():
 
 
 def test_what_a_study_has_no_data_for_is_left_out_with_the_reason(study, tmp_path, monkeypatch):
-    for name in set(FIGURES) - {"data", "sft_ratio", "before_after", "main"}:
+    for name in set(FIGURES) - {"data", "sft_ratio", "before_after"}:
         monkeypatch.delitem(FIGURES, name)
     files, missing, _ = render(study, out=tmp_path)
     assert set(missing) == {"data", "sft_ratio"}
-    assert {path.stem for path in files} == {"before_after", "main", "law", "figures"}
-    assert "figure*" not in (tmp_path / "figures.tex").read_text()  # a page of one column
-    monkeypatch.delitem(FIGURES, "main")
+    assert {path.stem for path in files} == {"before_after", "law", "figures"}
     assert missing["sft_ratio"] == "This needs 2 values of data.sft_ratio, and the study has 1."
     said = CliRunner().invoke(app, ["figures", str(study), "--out", str(tmp_path)]).output.splitlines()
     line = "not drawn, for want of data (2): data, sft_ratio; --only NAME says what one lacks"
     assert said[0] == line and len(said) == 2
 
 
-def test_a_study_without_results_or_a_wrong_law_is_one_sentence(study, tmp_path):
+def test_what_cannot_be_drawn_is_one_sentence(study, tmp_path):
     with RunStore.open(config(), tmp_path):
         pass
     with pytest.raises(UserError, match="has been evaluated yet: rlkit status"):
         render(tmp_path / "sizes")
     with pytest.raises(UserError, match="Unknown law 'pwer'"):
         render(study, law="pwer", out=tmp_path)
+    with pytest.raises(UserError, match="venue is 'nips'. Did you mean 'neurips'"):
+        render(tmp_path / "nothing", "nips")
 
 
 def test_one_figure_can_be_asked_for(study, tmp_path):
@@ -392,11 +380,6 @@ def test_one_figure_can_be_asked_for(study, tmp_path):
         render(study, out=tmp_path, only=["before"])
     said = CliRunner().invoke(app, [*call, "sft_ratio"]).output
     assert "sft_ratio: This needs 2 values of data.sft_ratio" in said and "wrote" not in said
-
-
-def test_an_unknown_venue_stops_before_anything_is_read(tmp_path):
-    with pytest.raises(UserError, match="venue is 'nips'. Did you mean 'neurips'"):
-        render(tmp_path / "nothing", "nips")
 
 
 def test_a_law_comes_with_its_cautions_wherever_it_is_pasted_from(study, tmp_path):
@@ -466,10 +449,10 @@ def test_a_drawing_that_is_kept_has_the_caption_of_its_name(study):
     assert len(record["runs"]) == 8
 
 
-def test_long_names_of_rows_are_wrapped_and_leave_room_for_the_axes(study):
+def test_long_names_of_rows_are_wrapped_and_leave_room_for_the_axes(data):
     long = {"cell": lambda t: "custom_reward_function = a/rather/long/file.py:" + t["cell"]}
     with figures.styled():
-        fig = figures.before_after(StudyData(study).change.assign(**long), "acl").figure
+        fig = figures.before_after(data.change.assign(**long), "acl").figure
         boxes(fig)
     (ax,) = fig.axes
     assert ax.get_yticklabels()[0].get_text().count("\n") == 1

@@ -63,13 +63,16 @@ def test_compare_reports_a_law_that_cannot_be_fitted():
         compare(df, ["power"], y="y")
 
 
-def test_recovery_finds_honest_intervals_honest():
+def test_recovery_finds_honest_intervals_honest_and_takes_one_group_at_a_time():
     fit = rlkit.fit(curve("good", 4), "sigmoid", y="rate")
     found = recover(fit, replicates=40)
     assert found.replicates == 40 and found.failed == 0
     assert (found.table["coverage"] >= 0.85).all()
     assert found.table["truth"].tolist() == list(fit.params.values())
     assert "If the law is true, intervals of nominal 95% are honest" in found.statement
+    groups = pd.concat([planted("power", 20, 0.01).assign(size=size) for size in "ab"], ignore_index=True)
+    with pytest.raises(UserError, match=r"one group at a time: give fit\['a'\]"):
+        recover(rlkit.fit(groups, "power", y="y", group="size"))
 
 
 def test_recovery_sees_that_plain_intervals_of_shifted_runs_are_too_short():
@@ -80,9 +83,3 @@ def test_recovery_sees_that_plain_intervals_of_shifted_runs_are_too_short():
     assert honest["coverage"] >= 0.85
     low, high = plain.interval()["A"]
     assert honest["median_width"] > 1.5 * (high - low)
-
-
-def test_recovery_is_refused_for_several_fits():
-    groups = pd.concat([planted("power", 20, 0.01).assign(size=size) for size in "ab"], ignore_index=True)
-    with pytest.raises(UserError, match=r"one group at a time: give fit\['a'\]"):
-        recover(rlkit.fit(groups, "power", y="y", group="size"))

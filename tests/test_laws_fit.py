@@ -147,16 +147,6 @@ def test_a_law_that_does_not_broadcast_is_refused():
         rlkit.fit(planted("power"), "scalar_only", y="y")
 
 
-def test_an_asymptote_of_zero_is_found_at_its_bound():
-    x = np.geomspace(1e2, 1e7, 40)
-    noise = np.random.default_rng(0).normal(0, 0.01, 40)
-    bent = 1 - 0.05 * np.log10(x)  # downwards, so that a positive E only hurts
-    df = pd.DataFrame({"x": x, "y": 5 * x**-0.2 * bent * np.exp(noise)})
-    fit = rlkit.fit(df, "saturating_power", y="y", loss="ls")
-    assert fit.params["E"] < 1e-6
-    assert any("E is at its bound 0" in w for w in fit.warnings)
-
-
 def test_counts_recover_a_beta_distribution():
     rng = np.random.default_rng(0)
     df = pd.DataFrame({"n": 200, "c": rng.binomial(200, rng.beta(0.3, 5.0, 3000))})

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from cases import table
 from laws_data import CHINCHILLA, scattered
 
 import rlkit
@@ -105,24 +106,7 @@ def test_a_plan_says_what_its_fit_cannot_and_where_it_leaves_its_data(tmp_path):
     assert f"and the fit saw {table['N'].min():.3g} to {table['N'].max():.3g}" in far.summary()
 
 
-ONE, SEVEN = {"N": [1e8], "D": [1e9]}, {**CHINCHILLA, "R_D": 15.0, "R_N": 5.0}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"law": "chinchilla", "params": CHINCHILLA}, "no budget, design or difference"),
-        ({"budget": [1e21]}, "The plan has no law"),
-        ({"difference": 0.02}, "The plan has no spread"),
-        ({"law": "chinchilla", "budget": [1e21]}, "params lacks E, A, alpha, B, beta"),
-        ({"law": "power", "params": {"A": 1, "alpha": 0.1}, "budget": [1e21]}, "needs a law of N and D"),
-        ({"law": "chinchilla", "params": CHINCHILLA, "design": ONE}, "The plan has no noise"),
-        ({"law": "chinchilla", "params": CHINCHILLA, "design": ONE, "noise": 0.1}, "1 rows cannot"),
-        ({"law": "data_constrained", "params": SEVEN, "budget": [1e21]}, "needs a law of N and D"),
-        ({"law": "chinchilla", "params": {**CHINCHILLA, "bta": 1}, "budget": [1e21]}, "Did you mean 'beta'"),
-        ({"fit": "nowhere.json", "budget": [1e21]}, "not a file that LawFit.to_json wrote"),
-    ],
-)
+@pytest.mark.parametrize(*table("laws_bad_plan_is_one_sentence"))
 def test_a_bad_plan_is_one_sentence(content, message):
     with pytest.raises(UserError, match=message):
         plan(content)

@@ -68,11 +68,16 @@ def test_a_problem_that_was_not_graded_in_one_run_is_left_out_there(planted):
     assert fits[0] == pytest.approx(fits[1], abs=0.05)
 
 
-def test_a_best_value_at_the_edge_of_those_tried_is_said():
+def test_a_best_value_at_the_edge_is_said_and_runs_without_a_comparison_are_refused(planted):
     fit = rollouts_law(*study(n=(8, 16, 32), prompts=(16,)), bootstrap=50)
     assert any("the least or largest tried" in text for text in fit.warnings)
     with pytest.raises(UserError, match="The best rollout.n is 16 at every budget"):
         rollouts_law(*study(n=(16, 32, 64), prompts=(16,), exponent=0.1))
+    evals, df = planted
+    with pytest.raises(UserError, match="needs three values of it or more, and these runs have 2"):
+        at_budgets(evals, df[df["rollout.n"] < 8])
+    with pytest.raises(UserError, match="no budget in common"):
+        at_budgets(evals[evals["step"] == 0], df)
 
 
 def test_a_plan_splits_a_budget_by_the_law(planted, tmp_path):
@@ -90,11 +95,3 @@ def test_a_plan_splits_a_budget_by_the_law(planted, tmp_path):
     with pytest.raises(UserError, match="a law of one column, the budget in rollouts"):
         rlkit.plan({"law": "chinchilla", "params": {"E": 1, "A": 1, "alpha": 1, "B": 1, "beta": 1},
                     "prompts": 8, "budget": [1e4]})  # fmt: skip
-
-
-def test_runs_without_a_comparison_are_refused(planted):
-    evals, df = planted
-    with pytest.raises(UserError, match="needs three values of it or more, and these runs have 2"):
-        at_budgets(evals, df[df["rollout.n"] < 8])
-    with pytest.raises(UserError, match="no budget in common"):
-        at_budgets(evals[evals["step"] == 0], df)

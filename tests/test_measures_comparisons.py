@@ -228,32 +228,24 @@ def test_the_table_for_papers_has_both_intervals_and_a_dash_for_one_seed(tmp_pat
     assert "less the baseline's" in text
 
 
-def two_ends(after=True, samples=8):
+def two_ends(after="1") -> pd.DataFrame:
     """Ten problems with half of the samples right before training, and all of them after."""
-    rows = [
-        {"run": "r", "cell": "c", "step": step, "task_id": f"t{task}", "data_source": "x", "sample": sample,
-         "correct": (after if step else sample % 2 == 0), "response": "a", "model.path": "m",
-         "parameters_non_embedding": 1e4, "seed": 0}
-        for step in (0, 10) for task in range(10) for sample in range(samples)
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
+    ends = {0: "10" * 4, 10: after * (8 // len(after))}
+    return evals({("small", step, f"t{task}", 0): ends[step] for step in ends for task in range(10)})
 
 
 @pytest.mark.parametrize("measure", [comparisons.pass_at_k_ends, comparisons.crossing])
 def test_no_graded_answer_at_an_end_is_one_sentence(measure):
     with pytest.raises(UserError, match="graded sample both before and after"):
-        measure(two_ends(after=None))
+        measure(two_ends().assign(correct=lambda t: t["correct"].mask(t["step"] == 10)))
 
 
-def test_one_problem_without_its_grades_does_not_shorten_the_curve():
-    evals = two_ends().astype({"correct": object})
-    evals.loc[(evals["task_id"] == "t0") & (evals["sample"] > 0) & (evals["step"] == 10), "correct"] = None
-    table = comparisons.pass_at_k_ends(evals)
+def test_one_problem_without_its_grades_does_not_shorten_the_curve_and_pass_at_1_has_one_interval():
+    table = two_ends()
+    table.loc[(table["task_id"] == "t0") & (table["sample"] > 0) & (table["step"] == 10), "correct"] = None
+    table = comparisons.pass_at_k_ends(table)
     assert sorted(set(table["k"])) == [1, 2, 4, 8] and set(table["problems"]) == {9}
-
-
-def test_pass_at_1_has_one_interval():
-    evals = two_ends()
-    after = comparisons.pass_at_k_ends(evals).query("k == 1 and when == 'after'").iloc[0]
-    same = before_after(evals.assign(held_out=False)).query("when == 'after'").iloc[0]
+    table = two_ends(after="1110")
+    after = comparisons.pass_at_k_ends(table).query("k == 1 and when == 'after'").iloc[0]
+    same = before_after(table).query("when == 'after'").iloc[0]
     assert (after["low"], after["high"]) == (same["low"], same["high"]) and after["low"] < 0.8

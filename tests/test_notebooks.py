@@ -16,6 +16,7 @@ import matplotlib
 import nbformat
 import pytest
 import yaml
+from cases import records
 from IPython.core.formatters import DisplayFormatter
 from typer.testing import CliRunner
 
@@ -31,61 +32,8 @@ from rlkit.training.run import TrainingRun
 
 ROOT = Path(__file__).parent.parent
 ALL = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
-DOMAINS = [
-    {"kind": "string_trace", "length": 2, "letters": 3},
-    {"kind": "arithmetic", "digits": 1, "operations": ["+"]},
-    {"kind": "lookup", "rows": 2, "digits": 1},
-]
-SMALL = {  # a second a run; everything else is as the params file has it
-    "run.model.warm_start": {"kind": "fixed", "steps": 20, "batch_size": 32, "lr": 5e-3},
-    "run.data.train": DOMAINS[:1],
-    "run.data.train_batch_size": 6,
-    "run.rollout.n": 4,
-    "run.trainer.total_training_steps": 4,
-    "run.trainer.test_freq": 2,
-    "run.trainer.save_freq": 0,
-    "run.evaluation.size": 20,
-    "run.evaluation.n": 4,
-    "seeds": [0],
-}
-SIZES = {"grid.model.path": ["ladder-10k", "ladder-30k", "ladder-60k", "ladder-100k"], "holdout": {}}
-STUDIES = {
-    "quickstart": SIZES,
-    "model_scale": SIZES | {"seeds": [0, 1], "run.trainer.test_freq": 1},
-    "data_scale": {"grid.model.path": ["ladder-30k"], "grid.data.train_max_samples": [4, 8, 16, 24]},
-    "sft_rl_ratio": {
-        "run.model.path": "ladder-10k",
-        "variants": {
-            "low": {"data.sft_ratio": 0.2, "trainer.total_training_steps": 4},
-            "high": {"data.sft_ratio": 0.8, "trainer.total_training_steps": 2},
-        },
-    },
-    "mixed_domains": {
-        "run.data.train": DOMAINS,
-        "run.data.train_max_samples": 60,
-        "run.evaluation.size": 18,
-        "run.trainer.test_freq": 1,
-        "run.model.warm_start.steps": 80,
-        "grid.model.path": ["ladder-30k"],
-    },
-    "pass_at_k": {"run.evaluation.n": 8, "grid.model.path": ["ladder-30k", "ladder-60k"]},
-    "algorithms": {"run.model.path": "ladder-10k", "run.trainer.test_freq": 1},
-    "allocation": {
-        "run.model.path": "ladder-10k",
-        "variants": {
-            f"{n} rollouts, {prompts} prompts": {
-                "rollout.n": n,
-                "data.train_batch_size": prompts,
-                "trainer.total_training_steps": 64 // (n * prompts),
-                "trainer.test_freq": 1,
-            }
-            for n in (2, 4, 8)
-            for prompts in (2, 4)
-        },
-    },
-}
-
-
+STUDIES = {case["study"]: case["overrides"] for case in records("notebooks_small")}
+SMALL = STUDIES.pop("every")  # a second a run; everything else is as the params file has it
 SAYS = {"data_scale": "repeated_data: L =", "sft_rl_ratio": "budget"}
 LAWS = {  # that each draws, as `rlkit figures` does
     "model_scale": "law_of_size_and_steps", "data_scale": "law_of_repeats", "sft_rl_ratio": "",

@@ -1,9 +1,14 @@
-"""Params files: what YAML means here, what it refuses in a sentence, and overrides."""
+"""Params files: what YAML means here, what it refuses in a sentence, overrides; registries of components."""
 
 import pytest
+from cases import table
 
+import rlkit
+from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.params import override, parse_overrides, parse_yaml, read_yaml
+from rlkit.laws import laws
+from rlkit.params import override, parse_overrides, parse_yaml, read_yaml, validate
+from rlkit.registry import Component, Registry
 
 
 @pytest.mark.parametrize(
@@ -19,38 +24,12 @@ def test_scalars_mean_what_they_look_like(text, value):
     assert found == value and type(found) is type(value)
 
 
-BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)
-)
+DEEP = ["a: " + "[" * 1500 + "]" * 1500, "\n".join(f"{' ' * i}a:" for i in range(600))]
+LONG = [*((text, "nested too deeply") for text in DEEP), ("a: " + "9" * 5000, "5000 digits")]
+COLUMNS, UNREADABLE = table("params_unreadable")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("seed: 1\nactor: {}\nseed: 2", r"line 3, column 1: the key 'seed' occurs twice in one section"),
-        ("actor:\n  optim: {lr: 1}\nactor:\n  ppo_epochs: 2", r"line 3.*'actor' occurs twice"),
-        ("rollout: {n: 4, n: 6}", r"'n' occurs twice"),
-        (BOMB, r"has more than 1,000,000 values once its aliases"),
-        ("a: &a [*a]", r"is an alias of a section or list that it stands in"),
-        ("run: &r {model: *r}", r"run.model is an alias of a section"),
-        ("a: " + "[" * 1500 + "]" * 1500, r"nested too deeply"),
-        ("\n".join(f"{' ' * i}a:" for i in range(600)), r"nested too deeply"),
-        ("a: " + "9" * 5000, r"5000 digits"),
-        ("a: !!int abc", r"invalid literal for int.*'abc'"),
-        ("a: !!float abc", r"'abc'"),
-        ("a: !!int ''", r"Malformed YAML: string index"),
-        ("a: !!set {b}", r"a is a set: write text"),
-        ("a: !!binary aGk=", r"a is a bytes: write text"),
-        ("a: !foo x", r"line 1, column 4: could not determine a constructor"),
-        ("a: !!python/object/apply:os.getcwd []", r"could not determine a constructor"),
-        ("? [a, b]\n: 1", r"has the key \('a', 'b'\)"),
-        ('a: "\\ud800"', r"a holds half of a surrogate pair"),
-        ("a: [1", r"line 1, column"),
-        ("a\x00: 1", r"Malformed YAML"),
-        ("a: 1\n---\nb: 1", r"Malformed YAML"),
-    ],
-    ids=range(21),
-)  # fmt: skip
+@pytest.mark.parametrize(COLUMNS, [*UNREADABLE, *LONG], ids=range(21))
 def test_a_file_that_cannot_be_meant_is_one_sentence(text, message, tmp_path):
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(UserError, match=message) as caught:
@@ -58,27 +37,14 @@ def test_a_file_that_cannot_be_meant_is_one_sentence(text, message, tmp_path):
     assert "\n" not in str(caught.value) and str(caught.value).startswith(f"{tmp_path}/a.yaml: ")
 
 
-def test_an_alias_that_is_not_circular_is_a_copy():
+def test_an_alias_that_is_not_circular_is_a_copy_and_a_byte_order_mark_is_no_part_of_a_key(tmp_path):
+    (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfseed: 1\n")
+    assert read_yaml(tmp_path / "a.yaml") == {"seed": 1}
     content = parse_yaml("lr: &lr [1.0e-4, 2.0e-4]\nagain: *lr")
     assert content == {"lr": [1e-4, 2e-4], "again": [1e-4, 2e-4]}
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
-    (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfseed: 1\n")
-    assert read_yaml(tmp_path / "a.yaml") == {"seed": 1}
-
-
-@pytest.mark.parametrize(
-    ("content", "key", "message"),
-    [
-        ({"a": [1, 2]}, "a.0.b", "'0' holds the value 1, not a section"),
-        ({"a": [1, 2]}, "a.-1", "'-1' is no index"),
-        ({"a": 5}, "a.b", "'a' holds the value 5"),
-        ({}, "a..b", "single dots"),
-        ({}, "a.", "single dots"),
-        ({}, ".a", "single dots"),
-    ],
-)
+@pytest.mark.parametrize(*table("params_override_that_has_no_place"))
 def test_an_override_that_has_no_place_is_one_sentence(content, key, message):
     with pytest.raises(UserError, match=message):
         override(content, {key: 3})
@@ -90,3 +56,47 @@ def test_overrides_are_typed_by_the_same_rules():
     }  # fmt: skip
     with pytest.raises(UserError, match="occurs twice"):
         parse_overrides(["actor={lr: 1, lr: 2}"])
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "power", "chinchilla"])
+def test_a_law_of_ones_own_does_not_take_a_built_in_name(name):
+    with pytest.raises(UserError, match=f"The law '{name}' is registered twice, in rlkit.laws.forms and in"):
+
+        @rlkit.law(name, starts={"a": (1.0,)})
+        def mine(C, *, a):
+            return a * C
+
+    assert laws[name].function.__module__ == "rlkit.laws.forms"
+
+
+def test_a_cell_that_runs_twice_registers_its_latest_definition():
+    things = Registry("thing")
+
+    def first(): ...
+    def second(): ...
+
+    things.register("a")(first)
+    assert things.register("a")(second) is things["a"]
+
+
+@pytest.mark.parametrize("kind", [[[[]]], 3, {"a": 1}])
+def test_a_kind_that_is_no_text_is_one_sentence(kind):
+    things = Registry("thing")
+    things.register("a")(Component)
+    with pytest.raises(ValueError, match="its kind is .*: the thing needs a 'kind', one of a"):
+        things.parse({"kind": kind})
+
+
+def test_a_component_without_a_kind_or_a_name_is_one_sentence():
+    things = Registry("thing")
+    things.register("world")(Component)
+    with pytest.raises(UserError, match=r"The thing 'world', Component, has no field kind: write `kind: Lit"):
+        things.parse("world")
+    with pytest.raises(UserError, match="register needs the name of the thing"):
+        things.register(Component)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("weight", [float("inf"), float("nan")])
+def test_a_component_has_finite_numbers(weight):
+    with pytest.raises(UserError, match=r"data\.train.*weight.*finite"):
+        validate(RunConfig, {"data": {"train": [{"kind": "string_trace", "weight": weight}]}})

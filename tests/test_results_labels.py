@@ -28,14 +28,16 @@ def lr(rate: float, **changes):
     return config(actor={"optim": {"lr": rate}}, **changes)
 
 
-def test_seeds_alone_make_no_difference():
+def test_what_differs_is_named_and_no_two_experiments_have_one_label():
     assert named(config(), config(seed=1)) == ["ladder-10k", "ladder-10k"]
-
-
-def test_what_differs_is_named_and_nothing_else():
     assert named(lr(1e-3), lr(1e-4), lr(1e-4, seed=3)) == [
         "optim.lr = 0.001", "optim.lr = 0.0001", "optim.lr = 0.0001",
     ]  # fmt: skip
+    near = named(lr(1e-3), lr(1.00001e-3))
+    assert near == ["optim.lr = 0.001", "optim.lr = 0.00100001"]
+    assert named(config("runs/a/policy"), config("runs/b/policy")) == ["runs/a/policy", "runs/b/policy"]
+    both = named(lr(1e-3), config(), config(critic={"optim": {"lr": 1e-4}}))
+    assert both[0] == "actor.optim.lr = 0.001, critic.optim.lr = 0.001" and len(set(both)) == 3
 
 
 def test_a_key_that_goes_along_with_another_is_not_named():
@@ -47,14 +49,6 @@ def test_a_key_that_goes_along_with_another_is_not_named():
         "ladder-10k, optim.lr = 0.0001", "ladder-30k, optim.lr = 0.0001",
         "ladder-10k, optim.lr = 0.001", "ladder-30k, optim.lr = 0.001",
     ]  # fmt: skip
-
-
-def test_no_two_experiments_have_one_label():
-    near = named(lr(1e-3), lr(1.00001e-3))
-    assert near == ["optim.lr = 0.001", "optim.lr = 0.00100001"]
-    assert named(config("runs/a/policy"), config("runs/b/policy")) == ["runs/a/policy", "runs/b/policy"]
-    both = named(lr(1e-3), config(), config(critic={"optim": {"lr": 1e-4}}))
-    assert both[0] == "actor.optim.lr = 0.001, critic.optim.lr = 0.001" and len(set(both)) == 3
 
 
 @pytest.fixture(scope="module")
@@ -123,12 +117,15 @@ def test_the_status_of_a_changed_study_fits_80_columns_when_all_runs_have_ended(
     assert len(long.id) == 38 and long.id in text and header.split()[-1] == "ago" and "→" in text
 
 
-def test_the_status_says_why_a_run_ended(tmp_path):
+def test_the_status_says_why_a_run_ended_and_groups_several_studies(tmp_path, by_hand):
     failing, reason = config(study="failing"), "data.max_prompt_length is 3, but a prompt has more tokens. "
     with RunStore.open(failing, tmp_path) as store:
         store.update(status="failed", reason=reason * 9)
     text = " ".join(shown(tmp_path / "failing").split())
     assert "data.max_prompt_length is 3, but" in text.replace("failed ", "") and "…" in text
+    write_run(by_hand.parent, config(study="other"), 10_000)
+    names = [str(name).partition("\n")[0] for name in status_table(by_hand.parent).columns[0].cells]
+    assert names[0] == "other" and names[2] == "sizes" and len(names) == 6
 
 
 def test_brackets_in_names_are_shown_as_they_are(tmp_path, capsys, monkeypatch):
@@ -150,12 +147,6 @@ def test_brackets_in_names_are_shown_as_they_are(tmp_path, capsys, monkeypatch):
     )
     Console(width=200).print(doctor.machine_table())
     assert set(["[what]", "[/found]", "[follows]", "'x[y]'"]) <= set(capsys.readouterr().out.split())
-
-
-def test_the_status_of_several_studies_groups_them(by_hand):
-    write_run(by_hand.parent, config(study="other"), 10_000)
-    names = [str(name).partition("\n")[0] for name in status_table(by_hand.parent).columns[0].cells]
-    assert names[0] == "other" and names[2] == "sizes" and len(names) == 6
 
 
 def test_the_status_names_runs_that_are_one_training(tmp_path):

@@ -47,38 +47,29 @@ def test_a_run_comes_back_as_a_tidy_table(tmp_path):
     assert rows.loc[(0, "eval/pass@1", "math__arithmetic"), "value"] == 0.5
 
 
-def test_the_same_is_read_from_run_study_and_outputs(tmp_path):
+def test_the_same_is_read_from_run_study_and_outputs_and_the_stored_config_repeats_the_run(tmp_path):
     for seed in (0, 1):
         with RunStore.open(config(seed=seed), tmp_path) as store:
             store.log(1, {"actor/lr": 1e-4, "eval/pass@1": 0.5})
     assert len(rlkit.read(tmp_path)) == len(rlkit.read(tmp_path / "s")) == 4
     assert rlkit.read(store.folder, metrics="eval/*")["metric"].tolist() == ["eval/pass@1"]
+    wanted = config(seed=1, model={"path": "ladder-30k"}, rollout={"n": 4})
+    with RunStore.open(wanted, tmp_path) as store:
+        again = rlkit.load(store.folder / "config.yaml")
+    assert again == wanted and again.id == wanted.id
 
 
-def test_an_ungraded_sample_stays_ungraded(tmp_path):
+def test_an_ungraded_sample_stays_ungraded_and_the_latest_evaluation_of_a_step_counts(tmp_path):
     with RunStore.open(config(), tmp_path) as store:
         store.log_evals(0, [eval_row("a", 0, True)])
-        store.log_evals(5, [eval_row("a", 0, None)])
+        store.log_evals(5, [eval_row("a", 0, False), eval_row("b", 0, False)])
+        store.log_evals(5, [eval_row("a", 0, None)])  # an evaluation that is made again counts once
         store.update(parameters_total=7)
     evals = rlkit.read_evals(tmp_path)
     assert evals["correct"].isna().tolist() == [False, True]
     assert evals["correct"].mean() == 1.0
     assert evals["error"].tolist()[1] == "the grader timed out"
     assert set(evals["parameters_total"]) == {7}
-
-
-def test_an_evaluation_logged_twice_counts_once(tmp_path):
-    with RunStore.open(config(), tmp_path) as store:
-        store.log_evals(5, [eval_row("a", 0, False)])
-        store.log_evals(5, [eval_row("a", 0, True), eval_row("b", 0, True)])
-    assert rlkit.read_evals(tmp_path)["correct"].tolist() == [True, True]
-
-
-def test_the_stored_config_repeats_the_run(tmp_path):
-    wanted = config(seed=1, model={"path": "ladder-30k"}, rollout={"n": 4})
-    with RunStore.open(wanted, tmp_path) as store:
-        again = rlkit.load(store.folder / "config.yaml")
-    assert again == wanted and again.id == wanted.id
 
 
 def test_resuming_drops_what_comes_after_the_checkpoint(tmp_path):
@@ -117,17 +108,18 @@ def test_a_second_process_is_refused_with_the_owner_named(tmp_path):
         assert (store.folder / "run.json").read_text() == before
 
 
-def test_an_unwritable_folder_is_one_sentence(tmp_path):
-    (tmp_path / "s").write_text("a file where the study's folder should be")
-    with pytest.raises(UserError, match=r"Cannot write .*choose another folder"):
-        RunStore.open(config(), tmp_path)
-
-
-def test_a_full_disk_is_said_before_the_start(tmp_path, monkeypatch):
+def test_a_full_disk_and_an_unwritable_folder_are_said_before_the_start(tmp_path, monkeypatch):
     usage = files.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
     with pytest.raises(UserError, match="has 1 MB free and 20 MB are needed"):
         RunStore.open(config(), tmp_path)
+    monkeypatch.undo()
+    (other := tmp_path / "other").mkdir()
+    with pytest.raises(UserError, match="There are no runs under"):
+        rlkit.read(other)
+    (other / "s").write_text("a file where the study's folder should be")
+    with pytest.raises(UserError, match=r"Cannot write .*choose another folder"):
+        RunStore.open(config(), other)
 
 
 def test_why_a_run_ended_is_written_on_a_disk_that_is_full_but_for_what_was_kept_for_it(
@@ -179,11 +171,6 @@ def test_an_error_of_the_caller_is_not_taken_for_a_full_disk(tmp_path):
     with pytest.raises(FileNotFoundError), files.replacing(tmp_path / "x") as temporary:
         temporary.write_text("x")
         Path(tmp_path / "missing").read_text()
-
-
-def test_no_runs_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="There are no runs under"):
-        rlkit.read(tmp_path)
 
 
 def test_provenance_is_recorded(tmp_path):

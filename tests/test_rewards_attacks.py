@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from cases import records
 
 from rlkit.config import RewardConfig
 from rlkit.domains import resolve, scorers
@@ -40,45 +41,7 @@ WAYS = (r"\boxed{%s}", "<answer>%s</answer>", "```python\n%s\n```", "Answer: %s"
 
 def injections(mark):
     """Python, sympy, format strings, pickles and YAML tags that would write the environment to a file."""
-    shell = f"env > {mark}"
-    system = f"__import__('os').system({shell!r})"
-    write = f"open({str(mark)!r}, 'w').write(str(__import__('os').environ))"
-    take = "__import__('sys').modules['rlkit.rewards.worker'].__dict__.__setitem__"
-    right = "lambda *a: __import__('rlkit.types').types.Reward.of(True)"
-    return [
-        system,
-        write,
-        f"[{system}]",
-        f"[x for x in [{write}]]",
-        f"({take}('grade', {right}))",
-        "__import__('rlkit.rewards.grading').rewards.grading.__dict__.update(grade=lambda *a: 1/0)",
-        f"exec({write!r})",
-        f"eval(compile({write!r}, 'x', 'eval'))",
-        f"(lambda: {write})()",
-        f"().__class__.__base__.__subclasses__()[0].__init__.__globals__['os'].system({shell!r})",
-        f"sympify({write!r})",
-        f"Symbol('x').__class__.__init__.__globals__['__builtins__']['eval']({write!r})",
-        f"lambdify((), {write!r})()",
-        f"S({write!r})",
-        "{0.__class__.__init__.__globals__}",
-        "%(os)s {os.environ} ${HOME} `env`",
-        f"!!python/object/apply:os.system [{shell!r}]",
-        f"cos\nsystem\n(S{shell!r}\ntR.",
-        "__import__('builtins').__dict__.update(eval=lambda *a: 1, repr=lambda *a: '')",
-        f"{{'a': {system}}}",
-        *[
-            "oracle_answer",
-            "entry['answer']",
-            "{ground_truth}",
-            "%s%s%s%n",
-            "${x}",
-            "{{7*7}}",
-            "exit()",
-            "1/0",
-        ],
-        *(r"\input{/etc/passwd}", rf"\write18{{{shell}}}", f"`{shell}`", f"$({shell})"),
-        "1 if x else 2",
-    ]
+    return [case["text"].replace("MARK_FILE", str(mark)) for case in records("injections")]
 
 
 def rows(mark):

@@ -3,39 +3,14 @@
 import random
 
 import pytest
+from cases import records
 from test_domains_universal import ATOMS, SCORERS
 from test_rewards_attacks import GYM, INFO, TRUTHS
 
 from rlkit.config import RewardConfig
 from rlkit.rewards import Router
 
-PIECES = [
-    *ATOMS, "a", "ab ", " ", "\n", "\t", "\r", "\r\n", "\x00", "\u200b", "\u2028", "\ud800", "é", "😀", "９",
-    "٣", "0x", "1", "9" * 5000, "10**5000", "1/", "1/0", "x^", "∞", "[", "]", "[[", "(", ")", "{", "}", "```",
-    "```python\n", "~~~", "`", "-", "->", "→", "+", "*", "**", ".", "&", "'", '"', "\\", "%", "#", "####", "~", "≈",
-    "<<", ">>", ">", "<answer>", "</answer>", "<think>", "</think>", r"\boxed{", r"\text{", r"\frac", r"\frac{",
-    r"\sqrt{", r"\text{ dBm/Hz}", r"\lbrack", r"\left[", "Answer:", "answer is ", " and ", " or ", ", ", "no. ",
-    "[[1,0],[0,2]]", "1,2],", "['a', 'b']", "7301.5", "http://", "a@b", "{'a': ", '{"output": ', "def f(x):\n",
-    "    return {10**5000: 1}\n", "assert f(1) == ", "None", "True",
-]  # fmt: skip
-HARD = {  # a pattern with a second repetition of the same characters reads these for long
-    "math__x": [
-        "#### " + " " * 290_000, "#### " + " " * 290_000 + "answer",
-        "the answer is" + " " * 20_000, "the answer is:" + " " * 20_000 + "\n", "answer for" + " " * 600_000 + "x",
-        *(rf"\boxed{{{text}}}" for text in (
-            r"7 \mod x" + r"\quad" * 1500 + "y", r"7 \mod" + r"\color{}" * 240 + "(", r"\mod a" * 3300 + "(",
-            "1" + ",111" * 4900 + "!", "7 " + "b" * 19_000 + "?", r"\\" * 9900 + "x", "7" + "=07" * 6000 + "=8",
-            r"\gcd(\pi^{10^9}, 3)", r"\lcm(\pi^{10^8}, \pi^{10^7})", r"\gcd(e^{10^{12}}, 3)",
-            "0+e^{999}-e^{999}" + "".join(f"+({k}/7)!-({k}/7)!" for k in range(2, 130)),
-        )),
-    ],
-    "stem_web": [
-        r"\boxed{" + r"7 \mod" + r"\quad" * 1500 + "(}", r"\boxed{7 " + "b" * 19_000 + "?}",
-        r"\boxed{5 m**9**9**9**9}",
-    ],
-    "table__hitab": [r"\boxed{9**9**9**9}"],
-    "logic__ordering_puzzle_dataset": [f"<answer>a, b{' ' * 40_000}c</answer>", f"<answer>{'1' * 5000}. a, b</answer>"],
-}  # fmt: skip
+PIECES = [*ATOMS, *(case["text"] for case in records("odd_pieces")), "9" * 5000]
 IFEVAL = {
     "detectable_format:title": {}, "detectable_format:json_format": {}, "change_case:english_lowercase": {},
     "length_constraints:number_sentences": {"num_sentences": 3, "relation": "at least"}, "punctuation:no_comma": {},
@@ -78,7 +53,10 @@ MANY = [pytest.mark.slow(reason="thousands of responses for each scorer"), pytes
 @pytest.mark.parametrize("name", TASKS)
 def test_no_response_makes_an_error_takes_long_or_kills_a_worker(router, name, count):
     rng = random.Random(f"{name} {count}")
-    responses = [*(degenerate(rng) for _ in range(count)), *HARD.get(name, ())]
+    # A pattern with a second repetition of the same characters reads these for long.
+    hard = [case["text"] for case in records("hard_texts") if case["source"] == name]
+    hard = ["".join(piece * times for piece, times in text) for text in hard]
+    responses = [*(degenerate(rng) for _ in range(count)), *hard]
     rewards = router.grade_rows([(name, response, *TASKS[name]) for response in responses])
     wrong = zip(responses, rewards, strict=True)
     assert [(text[:200], r) for text, r in wrong if r.error or {"killed", "exception"} & set(r.parts)] == []

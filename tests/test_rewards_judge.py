@@ -5,9 +5,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from cases import records
 
 from rlkit.config import RewardConfig
-from rlkit.domains.stem import MARKERS, VERDICT
 from rlkit.rewards import Router
 
 
@@ -79,12 +79,15 @@ def row(answer, truth="frozen water"):
     return ("stem_web", rf"\boxed{{{answer}}}", truth, {"question": "What is it?"})
 
 
-def test_the_judge_decides_what_the_rules_do_not_accept(judge, router):
+def test_the_judge_decides_what_the_rules_do_not_accept_and_without_a_verdict_it_is_an_error(judge, router):
     rewards = router.grade_rows([row("H2O, i.e. ice"), row("steam"), row("frozen water"), row("12", "13")])
     assert [r.correct for r in rewards] == [True, False, True, False]
     assert [bool(r.parts.get("judged")) for r in rewards] == [True, True, False, False]
     assert judge.seen[0]["model"] == "TIGER-Lab/general-verifier" and judge.seen[0]["temperature"] == 0
     assert "What is it?" in judge.seen[0]["messages"][1]["content"]
+    judge.behaviour = "silent"
+    reward = router.grade_rows([row("steam")])[0]
+    assert reward.value is None and "no verdict" in reward.error
 
 
 def test_the_same_question_is_asked_once_and_each_worker_asks_one_at_a_time(judge, router):
@@ -101,28 +104,11 @@ def test_a_busy_judge_is_asked_again(judge, router):
     assert len(judge.seen) == 3
 
 
-def test_a_judge_without_a_verdict_is_an_error(judge, router):
-    judge.behaviour = "silent"
-    reward = router.grade_rows([row("steam")])[0]
-    assert reward.value is None and "no verdict" in reward.error
-
-
 def body(text):
     return b"Content-Length: %d\r\n\r\n%s" % (len(text), text)
 
 
-REPLIES = {
-    "a null": body(b'{"choices": [{"message": {"content": null}}]}'),
-    "a refusal": body(b'{"choices": [{"message": {"content": null, "refusal": "No."}}]}'),
-    "a tool call": body(b'{"choices": [{"message": {"content": "", "tool_calls": [{"id": "1"}]}}]}'),
-    "parts": body(b'{"choices": [{"message": {"content": [{"text": "Final Decision: No"}]}}]}'),
-    "no message": body(b'{"choices": [{"message": null}]}'),
-    "no choice": body(b'{"choices": []}'),
-    "null choices": body(b'{"choices": null}'),
-    "an error": body(b'{"error": {"message": "overloaded"}}'),
-    "a list": body(b"[]"),
-    "no JSON": body(b"<html>"),
-    "no UTF-8": body(b"\xff"),
+REPLIES = {case["about"]: body(case["body"].encode("latin-1")) for case in records("judge_replies")} | {
     "deep JSON": body(b"[" * 100_000),
     "a cut reply": b"Content-Length: 99\r\n\r\n{",
     "a cut chunk": b"Transfer-Encoding: chunked\r\n\r\n9\r\nabc",
@@ -138,7 +124,7 @@ def test_a_reply_without_a_message_is_an_error_and_no_zero(judge, router, reply)
     assert reward.value is None and "judge" in reward.error and not reward.parts
 
 
-def test_a_reply_that_never_ends_is_an_error_and_no_zero(judge):
+def test_a_judge_that_never_ends_or_answers_is_an_error_and_never_a_zero(judge):
     judge.raw, judge.drips = b"Content-Length: 10000\r\n\r\n", True
     with Router(
         RewardConfig(num_workers=1, judge_url=f"http://127.0.0.1:{judge.server_port}", timeout=2)
@@ -146,9 +132,6 @@ def test_a_reply_that_never_ends_is_an_error_and_no_zero(judge):
         reward = r.grade_rows([row("steam")])[0]
     judge.drips = False
     assert reward.value is None and "cannot be asked" in reward.error
-
-
-def test_an_unreachable_judge_is_an_error_and_never_a_zero():
     with Router(RewardConfig(num_workers=1, judge_url="http://127.0.0.1:9/v1", timeout=3)) as router:
         rewards = router.grade_rows([row("steam"), row("frozen water")])
         assert rewards[0].value is None and "cannot be asked" in rewards[0].error
@@ -167,9 +150,4 @@ def test_an_unreachable_judge_is_an_error_and_never_a_zero():
 def test_an_answer_that_imitates_the_judge_is_wrong_and_is_not_passed_on(judge, router, answer):
     judge.behaviour = "parrot"
     assert router.grade_rows([row(answer)])[0].correct is False
-    assert not judge.seen and MARKERS.search(answer)
-
-
-def test_the_verdict_is_read_from_a_line_of_its_own():
-    assert VERDICT.fullmatch("**Final Decision: Yes**") and VERDICT.fullmatch("Final Decision: no.")
-    assert not VERDICT.fullmatch("The student wrote Final Decision: Yes")
+    assert not judge.seen

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -16,6 +17,7 @@ from typing import cast
 import nbformat
 import psutil
 import pytest
+from cases import table
 
 import rlkit
 from rlkit.domains import sources
@@ -24,7 +26,6 @@ from rlkit.results.store import RunStore
 from rlkit.studies.executors import Job
 from rlkit.studies.plan import make_plan
 from rlkit.studies.study import StudyFailed, end, study
-from rlkit.studies.terminal import left_words
 
 TRAIN = """
 import os, time
@@ -91,20 +92,15 @@ def edit(project: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_every_cell_and_seed_is_a_run(project):
+def test_every_cell_and_seed_is_a_run_and_overrides_reach_them(project):
     plan = make_plan("params/tiny.yaml")
     assert [(r.config.model.path, r.config.seed, r.held_out) for r in plan.runs] == [
         ("ladder-30k", 0, False), ("ladder-30k", 1, False), ("ladder-60k", 0, True), ("ladder-60k", 1, True),
     ]  # fmt: skip
     assert len({run.id for run in plan.runs}) == 4
     assert {run.config.study for run in plan.runs} == {"tiny"}
-    assert {run.config.trainer.total_training_steps for run in plan.runs} == {3}
-
-
-def test_overrides_reach_the_runs_the_grid_and_the_study(project):
     grid = {"grid.model.path": ["ladder-60k", "ladder-1m"]}
-    changes = {"run.trainer.total_training_steps": 7, **grid, "seeds": [5]}
-    plan = make_plan("params/tiny.yaml", changes)
+    plan = make_plan("params/tiny.yaml", {"run.trainer.total_training_steps": 7, **grid, "seeds": [5]})
     assert [(r.config.model.path, r.config.seed) for r in plan.runs] == [("ladder-60k", 5), ("ladder-1m", 5)]
     assert plan.runs[0].config.trainer.total_training_steps == 7
     assert plan.runs[0].config == rlkit.load("params/tiny.yaml", dict(plan.runs[0].overrides))
@@ -149,33 +145,7 @@ def test_a_notebook_that_calls_the_study_is_given_what_the_study_was_called_with
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ("grid:", "variants: {a: {model.path: ladder-1m}}\ngrid:", r"variants\.a sets \['model\.path'\], which the"),
-        ("seeds:", "sedes:", r"Unknown key 'sedes'\. Did you mean 'seeds'"),
-        ("model.path: [ladder-30k", "model.pth: [ladder-30k", r"holdout\.model\.path has \['ladder-60k'\]"),
-        ("total_training_steps", "total_steps", r"Unknown key 'trainer\.total_steps'.*total_training_steps"),
-        ("path: [ladder-60k]", "path: [ladder-9m]", r"holdout\.model\.path has \['ladder-9m'\], which the grid"),
-        ("path: [ladder-60k]", "path: [ladder-30k, ladder-60k]", "which is every run"),
-        ("[0, 1]", "[]", r"seeds is \[\]: list at least 1\.$"),
-        ("[0, 1]", "[0, 0]", "a seed is listed twice"),
-        ("[ladder-30k, ladder-60k]", "[]", r"grid\.model\.path is \[\]: list at least 1"),
-        ("[ladder-30k, ladder-60k]", "[ladder-30k, ladder-60k, ladder-30k]", "a seed is listed twice"),
-        ("grid:", "grid:\n  seed: [0, 1]", "list seeds under 'seeds'"),
-        ("study: tiny", "study: a/b", "study is 'a/b'"),
-        ("study: tiny", "notebook: notebooks/trian.ipynb", r"no notebook .*trian\.ipynb\. Did you mean 'train"),
-        ("study: tiny", "analysis: {lwa: power}", r"no parameter 'lwa'\. Did you mean 'law'"),
-        ("study: tiny", "analysis: {law: powr}", r"Unknown law 'powr'\. Did you mean 'power'"),
-        ("study: tiny", "analysis: {law: 3}", r"parameter 'law' .* is 3: give a str"),
-        ("steps: 3}", "steps: 3}, data: {train: [{kind: file, path: no.parquet}]}", r"no\.parquet"),
-        ("steps: 3}", "steps: 3}, data: {max_prompt_length: 3}",
-         r"params/tiny\.yaml: ladder-30k, seed 0: data\.max_prompt_length is 3, but 200 of 200 held-out prompts"),
-        ("seeds:", "variants: {a: {}, b: {algorithm.adv_estimator: dr_grpo}}\nseeds:",
-         r"tiny\.yaml: b, ladder-30k, seed 0: algorithm\.adv_estimator is 'dr_grpo'\. Dr\. GRPO is"),
-        ("run: {trainer: {total_training_steps: 3}}", "", r"run: field required"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(*table("studies_bad_input_is_one_sentence"))
 def test_bad_input_is_one_sentence_and_nothing_is_started(project, old, new, sentence):
     edit(project, old, new)
     with pytest.raises(UserError, match=sentence):
@@ -183,15 +153,12 @@ def test_bad_input_is_one_sentence_and_nothing_is_started(project, old, new, sen
     assert not (project / "outputs").exists()
 
 
-def test_a_dry_run_writes_nothing(project, capsys):
+def test_a_dry_run_writes_nothing_and_loads_neither_verl_nor_transformers(project, capsys):
     result = study("params/tiny.yaml", dry_run=True)
     assert len(result.runs) == 4 and not (project / "outputs").exists()
     shown = capsys.readouterr()
     assert "ladder-60k, seed 1" in shown.out and "4.0e+09 FLOPs" in shown.out
     assert shown.err.startswith("Checking 4 runs of params/tiny.yaml: ")
-
-
-def test_a_dry_run_loads_neither_verl_nor_transformers(project):
     """Each takes seconds, which a plan of ladder models and of verl's own algorithms does without."""
     code = "import sys, rlkit; rlkit.study('params/tiny.yaml', {'run.algorithm.adv_estimator': 'rloo'}, dry_run=True)"
     loaded = f"{code}; print({{'verl', 'ray', 'transformers'}} & set(sys.modules))"
@@ -259,15 +226,9 @@ def test_the_plan_prices_each_warm_start_that_is_not_made_once(project, capsys, 
     rows, out = shown()
     assert rows == ["warm start of optim.lr = 0.001,"]
     assert "8 of 8 runs to do: 8.5e+09 FLOPs, about 17 s" in out
-
-
-def test_the_plan_prices_the_warm_starts_of_all_seeds_where_each_has_its_own(project, monkeypatch):
-    monkeypatch.setattr("rlkit.sizing.estimate.estimate_warm_start", lambda config: (5e8, 9.0))
-    shared = make_plan("params/tiny.yaml")
     own = make_plan("params/tiny.yaml", {"run.model.warm_start.seed": "run"})
     assert [run.config.model.warm_start.seed for run in own.runs] == [run.config.seed for run in own.runs]
-    assert {seconds for _, seconds in shared.warm_starts.values()} == {9.0}
-    assert {seconds for _, seconds in own.warm_starts.values()} == {18.0}  # two seeds
+    assert {seconds for _, seconds in own.warm_starts.values()} == {9.0, 18.0}  # of two seeds, one is made
 
 
 @pytest.mark.parametrize("models", [["ladder-30k", "ladder-60k"], ["Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-3B"]])
@@ -297,14 +258,6 @@ def test_a_run_keeps_the_threads_that_its_file_names(project):
     plan = make_plan("params/tiny.yaml").with_threads(2)
     loaded = [rlkit.load("params/tiny.yaml", dict(run.overrides)) for run in plan.runs]
     assert {run.trainer.num_threads for run in [*loaded, *(run.config for run in plan.runs)]} == {4}
-
-
-def test_what_is_left_is_in_words():
-    costs = [(1e9, seconds) for seconds in (600, 300, 240)]
-    assert left_words(costs, 2).endswith("about 10 min with 2 at a time on an idle machine")
-    assert left_words([], 2) == "trained, only their notebooks are missing"
-    nan = float("nan")
-    assert left_words([(nan, nan)], 2).startswith("the cost is unknown")
 
 
 def test_held_out_cells_are_frozen_before_the_first_run(project):
@@ -393,34 +346,19 @@ def test_ctrl_c_ends_runs_in_order_with_status_130(project):
     assert states == {"stopped"}
 
 
-def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatch):
-    class Deaf:
-        """A run that goes on stepping until it is interrupted a second time; the other ends after its step."""
-
-        told = step = 0
-
-        def interrupt(self) -> None:
-            self.told += 1
-
-        def done(self) -> bool:
-            return self.told > 1
-
-    class Obedient(Deaf):
-        def done(self) -> bool:
-            return self.told > 0 and deaf.told > 1
-
-    plan = make_plan("params/tiny.yaml")
-    deaf, obedient = Deaf(), Obedient()
-    running = {plan.runs[0]: cast(Job, deaf), plan.runs[1]: cast(Job, obedient)}
+def test_a_run_that_goes_on_after_an_interrupt_is_told_again(project, monkeypatch):
+    plan, told, steps = make_plan("params/tiny.yaml"), [], count(step=3)
+    heard = SimpleNamespace(interrupt=lambda: told.append("heard"), done=lambda: told.count("deaf") > 1)
+    deaf = SimpleNamespace(interrupt=lambda: told.append("deaf"), done=heard.done)
+    names = {plan.runs[0].folder: "deaf", plan.runs[1].folder: "heard"}
 
     def state(folder: Path) -> SimpleNamespace:
-        deaf.step += 3 if folder.name == plan.runs[0].id else 0
-        return SimpleNamespace(step=deaf.step if folder.name == plan.runs[0].id else 7)
+        return SimpleNamespace(step=next(steps) if names[folder] == "deaf" else 7)
 
     monkeypatch.setattr("rlkit.studies.study.run_state", state)
     monkeypatch.setattr("rlkit.studies.study.HEARD", 0.01)
-    end(running)
-    assert (deaf.told, obedient.told) == (2, 1)
+    end({plan.runs[0]: cast(Job, deaf), plan.runs[1]: cast(Job, heard)})
+    assert told == ["deaf", "heard", "deaf"]
 
 
 @pytest.mark.slow(reason="starts a whole study only to kill it")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from cases import table
 from study_folder import config, write_run
 from typer.testing import CliRunner
 
@@ -21,29 +22,7 @@ def made(**sections) -> RunConfig:
     return RunConfig.model_validate(sections)
 
 
-@pytest.mark.parametrize(
-    ("key", "without", "with_use"),
-    [
-        ("actor.clip_ratio_high", {}, {"actor": {"ppo_epochs": 2}}),
-        ("actor.clip_ratio", {}, {"data": {"train_batch_size": 64}, "actor": {"ppo_mini_batch_size": 16}}),
-        ("critic.optim.lr", {}, {"algorithm": {"adv_estimator": "gae"}}),
-        ("algorithm.lam", {}, {"algorithm": {"adv_estimator": "gae"}}),
-        ("algorithm.gamma", {}, {"algorithm": {"adv_estimator": "reinforce_plus_plus"}}),
-        ("algorithm.kl_ctrl.kl_coef", {}, {"algorithm": {"use_kl_in_reward": True}}),
-        ("actor.kl_loss_coef", {}, {"actor": {"use_kl_loss": True}}),
-        ("model.lora_alpha", {}, {"model": {"lora_rank": 8}}),
-        ("actor.optim.min_lr_ratio", {}, {"actor": {"optim": {"lr_scheduler_type": "cosine"}}}),
-        ("actor.policy_loss.kl_cov_ratio", {}, {"actor": {"policy_loss": {"loss_mode": "kl_cov"}}}),
-        ("data.difficulty_field", {}, {"data": {"order": "curriculum"}}),
-        ("algorithm.filter_groups.metric", {}, {"algorithm": {"filter_groups": {"enable": True}}}),
-        ("rollout.interruption.phrase", {}, {"rollout": {"interruption": {"enable": True, "reserve": 4}}}),
-        ("reward.overlong_buffer.len", {}, {"reward": {"overlong_buffer": {"enable": True, "len": 4}}}),
-        ("trainer.early_stop.patience", {}, {"trainer": {"early_stop": {"metric": "eval/pass@1"}}}),
-        ("model.warm_start.lr", {"model": {"warm_start": {"kind": "none"}}},
-         {"model": {"path": "Qwen/Qwen2.5-0.5B", "warm_start": {"kind": "sft"}}}),
-        ("model.warm_start.steps", {"model": {"path": "Qwen/Qwen2.5-0.5B"}}, {"model": {"path": "ladder-30k"}}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(*table("studies_key_without_a_use_is"))
 def test_a_key_without_a_use_is_found_and_one_with_a_use_is_not(key, without, with_use):
     assert list(inert_keys(made(**without), [key])) == [key]
     assert inert_keys(made(**with_use), [key]) == {}

@@ -1,10 +1,7 @@
-"""Kills without a warning: trainings and a study that SIGKILL ends at random moments come to the same bits."""
+"""Kills without a warning: a study that SIGKILL ends at random moments comes to the same bits."""
 
-import multiprocessing
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -38,49 +35,6 @@ def small(steps: int) -> dict:
 
 def logged(folder: Path) -> int:
     return max((row["step"] for row in read_jsonl(folder / "metrics.jsonl")), default=-1)
-
-
-def trained(file: str, root: str) -> None:
-    """A run to its end, in a process of its own."""
-    import rlkit
-
-    os.setsid()
-    rlkit.train(rlkit.load(file), root=root, progress=False)
-
-
-@pytest.mark.slow(reason="trains a run forty times")
-@pytest.mark.timeout(1800)
-def test_runs_that_are_killed_at_random_moments_end_with_the_bits_of_one_that_is_not(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("run.yaml").write_text(yaml.safe_dump({"study": "kills", **small(30)}))
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["rlkit.training.run", "rlkit.models.ladder"])
-
-    def begin(root: str):
-        process = processes.Process(target=trained, args=("run.yaml", root))
-        process.start()
-        return process
-
-    def folder(root: str) -> Path:
-        return next(iter(Path(root, "kills", "runs").glob("*")), Path(root, "none"))
-
-    (whole := begin("whole")).join()
-    assert whole.exitcode == 0
-    moments, found = random.Random(22), {}
-    for trial in range(KILLS):
-        root, target, killed = f"trial{trial}", moments.randrange(28), begin(f"trial{trial}")
-        while killed.is_alive() and logged(folder(root)) < target:
-            time.sleep(0.001)
-        time.sleep(moments.uniform(0, 0.05))
-        assert killed.pid is not None
-        with suppress(ProcessLookupError):
-            os.killpg(killed.pid, signal.SIGKILL)
-        killed.join()
-        after = logged(folder(root))
-        (again := begin(root)).join()
-        found[trial] = (killed.exitcode, again.exitcode, differences(folder("whole"), folder(root)))
-        print(f"trial {trial}: killed after step {after}", found[trial])
-    assert all(each == (-signal.SIGKILL, 0, []) for each in found.values()), found
 
 
 @pytest.mark.slow(reason="starts a study twenty-two times")

@@ -31,20 +31,10 @@ def outputs(path: Path) -> str:
     return "".join(o.get("text", "") for c in cells if c.cell_type == "code" for o in c.outputs)
 
 
-def test_a_notebook_of_another_folder_is_named_with_what_to_do():
-    with pytest.raises(
-        UserError, match=r"no notebook elsewhere/train\.ipynb\. Call rlkit in the folder that has"
-    ):
-        parameters_of("elsewhere/train.ipynb")
-
-
-def test_parameters_are_read_from_the_tagged_cell(tmp_path):
+def test_parameters_are_read_from_the_tagged_cell_and_others_are_errors(tmp_path):
     assert parameters_of(notebook(tmp_path)) == {
         "lr": 1e-5, "steps": 10, "name": "x", "flag": True, "sizes": [1], "extra": None, "options": {},
     }  # fmt: skip
-
-
-def test_an_unknown_parameter_and_an_untagged_notebook_are_errors(tmp_path):
     with pytest.raises(UserError, match=r"no parameter 'stesp'. Did you mean 'steps'"):
         execute(notebook(tmp_path), tmp_path / "out.ipynb", {"stesp": 3})
     assert not (tmp_path / "out.ipynb").exists()
@@ -83,13 +73,7 @@ def test_a_value_without_a_notebook_form_is_an_error(tmp_path, value):
 def test_values_arrive_as_they_were_meant_in_this_interpreter_and_folder(tmp_path):
     values = "print([lr, steps, name, sizes, extra])"
     source = notebook(tmp_path, values, "import os, sys\nprint([sys.executable, os.getcwd()])")
-    given = {
-        "lr": np.float64(3),
-        "steps": np.int64(7),
-        "name": Path("a/b"),
-        "sizes": (1, 2),
-        "extra": np.ones(2),
-    }
+    given = dict(lr=np.float64(3), steps=np.int64(7), name=Path("a/b"), sizes=(1, 2), extra=np.ones(2))
     target = execute(source, tmp_path / "deep" / "out.ipynb", given)
     assert "[3.0, 7, 'a/b', [1, 2], [1.0, 1.0]]" in outputs(target)
     assert repr([sys.executable, str(Path.cwd())]) in outputs(target)
@@ -100,10 +84,8 @@ def test_values_arrive_as_they_were_meant_in_this_interpreter_and_folder(tmp_pat
 
 
 def test_a_failed_notebook_is_kept_until_it_succeeds(tmp_path):
-    source, target = (
-        notebook(tmp_path, "print('before')", "1 / steps", "print('after')"),
-        tmp_path / "out.ipynb",
-    )
+    source = notebook(tmp_path, "print('before')", "1 / steps", "print('after')")
+    target = tmp_path / "out.ipynb"
     with pytest.raises(NotebookFailed, match=r"ZeroDivisionError: division by zero \(see .*failed\.ipynb\)"):
         execute(source, target, {"steps": 0})
     assert not target.exists()

@@ -75,10 +75,16 @@ def test_a_run_that_no_card_holds_is_tried_alone(executor):
     assert second is not None and second.environment["CUDA_VISIBLE_DEVICES"] == "3"
 
 
-def test_cpu_cores_are_a_limit_too(monkeypatch):
+def test_cpu_cores_are_a_limit_too_and_cards_have_what_is_free_of_those_that_are_visible(monkeypatch):
     monkeypatch.setattr(packing, "usable_cores", lambda: 6)
     assert LocalExecutor("auto", 100, [Card("0", 1e12)]).workers == 6
     assert LocalExecutor("auto", 2, [Card("0", 1e12)]).threads == 3
+    found = [Gpu("H100", 80_000, 0, "1"), Gpu("H100", 80_000, 60_000, "1")]
+    cards = usable_cards(["1", "0"], found)
+    assert [c.name for c in cards] == ["1", "0"]
+    assert cards[0].room == pytest.approx(cards[1].room / 4)
+    with pytest.raises(UserError, match="names 'MIG-3f'"):
+        usable_cards(["MIG-3f"], found)
 
 
 def config(path: str = "ladder-3m") -> RunConfig:
@@ -94,15 +100,6 @@ def test_what_finished_runs_of_the_cell_needed_replaces_the_prediction(executor,
         (tmp_path / name / "run.json").write_text(json.dumps(content))
     assert executor.gpu_memory(config(), [tmp_path / n for n in "abc"]) == 2e9
     assert executor.gpu_memory(config("some/model"), []) == math.inf  # nothing known: a card of its own
-
-
-def test_cards_have_what_is_free_of_those_that_are_visible():
-    found = [Gpu("H100", 80_000, 0, "1"), Gpu("H100", 80_000, 60_000, "1")]
-    cards = usable_cards(["1", "0"], found)
-    assert [c.name for c in cards] == ["1", "0"]
-    assert cards[0].room == pytest.approx(cards[1].room / 4)
-    with pytest.raises(UserError, match="names 'MIG-3f'"):
-        usable_cards(["MIG-3f"], found)
 
 
 def test_auto_without_a_gpu_is_a_run_a_core_and_only_local(monkeypatch):
