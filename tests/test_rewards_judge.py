@@ -86,7 +86,7 @@ def test_the_judge_decides_what_the_rules_do_not_accept_and_without_a_verdict_it
     assert judge.seen[0]["model"] == "TIGER-Lab/general-verifier" and judge.seen[0]["temperature"] == 0
     assert "What is it?" in judge.seen[0]["messages"][1]["content"]
     judge.behaviour = "silent"
-    reward = router.grade_rows([row("steam")])[0]
+    reward = router.grade_rows([row("vapour")])[0]
     assert reward.value is None and "no verdict" in reward.error
 
 
