@@ -8,7 +8,7 @@ import pytest
 from cases import records
 
 from rlkit.config import RewardConfig
-from rlkit.domains import resolve
+from rlkit.domains import resolve, sources
 from rlkit.domains.code import extract
 from rlkit.domains.grading import Grading, same_output, same_value
 from rlkit.errors import Ungradable
@@ -32,6 +32,21 @@ def fence(program):
 
 def grade(router, program, truth, info=None):
     return router.grade_rows([("codegen__x", fence(program), json.dumps(truth), info)])[0]
+
+
+@pytest.mark.parametrize("truth, program", [
+    (PAIRS, "import time; time.sleep(0.8); print(sum(map(int, input().split())))"),
+    (CALLS, "import time\ndef add(a, b):\n    time.sleep(0.8)\n    return a + b"),
+    (ASSERTS, "import time\ndef add(a, b):\n    time.sleep(0.8)\n    return a + b"),
+], ids=["input", "calls", "assertions"])  # fmt: skip
+def test_a_row_may_give_its_tests_less_time(router, truth, program):
+    assert grade(router, program, truth).correct
+    late = grade(router, program, truth, {"test_timeout": 0.4})
+    assert late.correct is False and late.parts["reason"] == "time"
+    assert "test_timeout of a program is '1 s': give seconds" in str(
+        grade(router, program, truth, {"test_timeout": "1 s"}).error
+    )
+    assert sources.parse({"kind": "programs"}).task(0).extra_info["test_timeout"] < RewardConfig().timeout
 
 
 def test_numbers_of_any_length_are_read_and_written(router):

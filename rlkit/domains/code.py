@@ -78,8 +78,8 @@ def _start(extra_info: Mapping[str, Any]) -> str:
 
 @scorer("codegen__*", *_VERL)
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
-    """1 when the program in the response (`extract`) passes every test, each within reward.timeout and all within
-    reward.total_timeout.
+    """1 when the program in the response (`extract`) passes every test, each within reward.timeout, or the row's own
+    `extra_info["test_timeout"]` where that is less, and all within reward.total_timeout.
 
     A truth is one of (as a mapping or as its JSON string):
         {"inputs", "outputs"}             standard input and output of each test
@@ -106,6 +106,12 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     except _NO_PYTHON as error:
         return Reward.of(False, reason=f"{type(error).__name__}: {error}"[:200])
     grading.extend(grading.settings.total_timeout + programs.MARGIN)
+    if (seconds := extra_info.get("test_timeout")) is not None:
+        if not isinstance(seconds, int | float) or not seconds > 0:
+            raise UserError(f"extra_info.test_timeout of a program is {seconds!r}: give seconds above 0.")
+        grading.settings = grading.settings.model_copy(
+            update={"timeout": min(seconds, grading.settings.timeout)}
+        )
     if tests is None:
         return (_called if truth.get("fn_name") else _run)(program, truth, grading)
     outcome = programs.run_tests(grading, program, tests, grading.seconds())

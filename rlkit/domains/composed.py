@@ -77,6 +77,7 @@ def cases(rng: np.random.Generator, program: Program, count: int) -> list[tuple[
 
 
 TESTS = 8  # hidden ones of a program
+TEST_TIMEOUT = 3.0  # seconds for a right program's microseconds: each endless one holds up a step as long
 
 
 @sources.register("programs")
@@ -99,6 +100,7 @@ class Programs(Source):
         question, truth, code = (_stdin if stdin else _functional)(program, tests)
         solution = f"```python\n{code}\n```"
         info = {"index": index, "difficulty": len(program), "reference": code, "solution": solution}
+        info |= {"test_timeout": TEST_TIMEOUT}
         return Task.ask("codegen__composed", question, json.dumps(truth), ability="codegen", extra_info=info)
 
 
