@@ -5,12 +5,11 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 from laws_data import TRUTHS, planted, scattered
-from scipy import stats
 from scipy.optimize import linprog, minimize
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import fit_beta_binomial, laws
+from rlkit.laws import laws
 from rlkit.laws.law import Law, law
 
 
@@ -145,16 +144,3 @@ def test_a_law_that_does_not_broadcast_is_refused():
 
     with pytest.raises(UserError, match="broadcast"):
         rlkit.fit(planted("power"), "scalar_only", y="y")
-
-
-def test_counts_recover_a_beta_distribution():
-    rng = np.random.default_rng(0)
-    df = pd.DataFrame({"n": 200, "c": rng.binomial(200, rng.beta(0.3, 5.0, 3000))})
-    found = fit_beta_binomial(df)
-    assert found == pytest.approx({"alpha": 0.3, "beta": 5.0}, rel=0.12)
-    best = stats.betabinom.logpmf(df["c"], 200, **dict(zip("ab", found.values(), strict=True))).sum()
-    for alpha, beta in ((1.001, 1), (1 / 1.001, 1), (1, 1.001), (1, 1 / 1.001)):
-        beside = stats.betabinom.logpmf(df["c"], 200, found["alpha"] * alpha, found["beta"] * beta).sum()
-        assert beside < best
-    with pytest.raises(UserError, match="All samples are wrong"):
-        fit_beta_binomial(df.assign(c=0))

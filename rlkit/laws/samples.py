@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
-from scipy.optimize import minimize
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import pass_at_k, resample_sums
@@ -43,23 +41,6 @@ def fit_coverage(
     means = means[((means > 0) & (means < 1)).all(axis=1)]
     note = f"The intervals resample {len(values)} problems; they allow for other problems, not for other k."
     return with_draws(one, means, bootstrap, len(values), [note])
-
-
-def fit_beta_binomial(df: pd.DataFrame, *, n: str = "n", c: str = "c") -> dict[str, float]:
-    """alpha and beta of the Beta distribution of problems' rates by maximum likelihood (df, n, c: see `fit_coverage`);
-    pass@k is then 1 - B(alpha, beta + k)/B(alpha, beta). A UserError where all samples are right, or all wrong."""
-    counts, correct = (column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
-    rate = np.mean(pass_at_k(counts, correct, 1))
-    if not 0 < rate < 1:
-        what = f"All samples are {'right' if rate else 'wrong'}"
-        raise UserError(f"{what}: no Beta distribution can be fitted.")
-
-    def loss(z: np.ndarray) -> float:
-        return -stats.betabinom.logpmf(correct, counts, *np.exp(z)).sum()
-
-    options = {"xatol": 1e-9, "fatol": 1e-9}
-    found = minimize(loss, np.log([rate, 1 - rate]), method="Nelder-Mead", options=options)
-    return dict(zip(("alpha", "beta"), np.exp(found.x).tolist(), strict=True))
 
 
 def fit_pass_rates(
