@@ -1,6 +1,5 @@
 """Offline training: which tokens weigh what, the trainer's four steps, and the metrics of episodes."""
 
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +130,7 @@ def test_the_loss_is_the_weighted_mean_over_action_tokens_of_the_whole_batch():
         logprobs = logits.log_softmax(-1).gather(-1, torch.from_numpy(e.response_ids)[:, None])[:, 0]
         total += float(-(logprobs.detach() * torch.from_numpy(e.weights)).sum())
         tokens += int((e.weights > 0).sum())
-    assert trainer.loss(data) == pytest.approx(total / tokens, rel=1e-4)
+    assert trainer.train(data).first_loss == pytest.approx(total / tokens, rel=1e-4)
 
 
 def test_training_lowers_the_loss_repeats_exactly_and_can_be_saved(tmp_path):
@@ -146,14 +145,6 @@ def test_training_lowers_the_loss_repeats_exactly_and_can_be_saved(tmp_path):
     again.model = Model.model_validate({"path": again.model.path})
     problems = ENV.problems("test", 3)
     assert again.test_inference(problems) == trainer.test_inference(problems)
-
-
-def test_a_released_model_is_loaded_again_when_needed():
-    trainer = AgenticTrainer("ladder-30k", ENV, AgenticConfig(max_response_length=40))
-    before, policy = trainer.test_inference(["3x + 7 = 16"]), weakref.ref(trainer.policy.model)
-    trainer.release()
-    assert policy() is None
-    assert trainer.test_inference(["3x + 7 = 16"]) == before
 
 
 def test_a_pretrained_model_gets_the_small_adapter(tmp_path):
@@ -270,7 +261,7 @@ def test_the_environment_is_that_of_the_trajectories_unless_one_is_given():
         trainer.test_inference(["3x + 7 = 16"])
     trainer.prepare_training_data(episodes)
     assert trainer.environment == ENV  # its options too: a brief prompt stays brief
-    assert trainer.test_inference(["3x + 7 = 16"])[0].options["instructions"] == "brief"
+    assert trainer.test_inference(["3x + 7 = 16"])[0].world == ENV
     assert AgenticTrainer("ladder-30k", "mathematics").environment == Mathematics()
 
 

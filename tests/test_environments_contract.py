@@ -196,7 +196,7 @@ class Tools(BaseEnvironment):
 @pytest.mark.parametrize(
     "text",
     [
-        'search {"query": "cheap flights", "most": 3}', 'search(query="cheap flights", most=3)',
+        'search {"query": "cheap flights", "most": 3}',
         '{"name": "search", "arguments": {"query": "cheap flights", "most": 3}}', "search: {'query': 1}",
         '<tool_call>{"name": "search", "arguments": {"query": "cheap flights", "most": 3}}</tool_call>',
         '{"tool": "search", "query": "cheap flights", "most": 3}',

@@ -48,7 +48,7 @@ def test_any_key_can_be_a_control():
     assert dtype.options == ("float32", "bfloat16", "float16") and kind(order) == "Dropdown"
     assert (gamma.min, gamma.max) == (pytest.approx(0), pytest.approx(1))  # the schema's own bounds
     assert (kind(unset), unset.value) == ("Text", "")
-    panel = Panel(Ablation(config(), FILE), keys)
+    panel = Panel(Ablation(config()), keys)
     panel.widgets["actor.clip_ratio_high"].value = "0.3"
     panel.widgets["actor.optim.betas"].value = "[0.8, 0.9]"
     changed = panel.ablation.config.actor
@@ -63,7 +63,7 @@ def test_every_control_accepts_its_range():
         ends = [getattr(widget, end) for end in ("min", "max") if hasattr(widget, end)]
         for value in (*(10**end if log else end for end in ends), *getattr(widget, "options", ())):
             if (key, value) != ("rollout.n", 1):  # GRPO compares samples of one prompt
-                ablation = Ablation(config(), FILE)
+                ablation = Ablation(config())
                 ablation.changes = {key: value}
                 assert isinstance(ablation.config, RunConfig)
 
@@ -87,14 +87,14 @@ def test_a_key_that_is_none_is_one_sentence(key, message):
 
 
 def test_differences_leave_out_the_seed():
-    ablation = Ablation(config(), FILE)
+    ablation = Ablation(config())
     ablation.changes = {"actor.optim.lr": 1e-3, "seed": 5, "rollout.n": 16}
     assert ablation.differences() == {"actor.optim.lr": (1e-4, 1e-3), "rollout.n": (8, 16)}
 
 
 def test_a_saved_params_file_is_the_same_run(tmp_path):
     mixture = {"train": [{"kind": "arithmetic", "weight": 2, "second_digits": 1}, {"kind": "string_trace"}]}
-    ablation = Ablation(config(data=mixture), FILE)
+    ablation = Ablation(config(data=mixture))
     ablation.changes = {"actor.optim.lr": 1e-3, "data.train.1.weight": 0.5}
     path = ablation.save(tmp_path / "lr.yaml")
     assert rlkit.load(path).id == ablation.config.id
@@ -108,44 +108,6 @@ def test_a_saved_params_file_is_the_same_run(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["lr.yaml"]
 
 
-@pytest.fixture
-def study(tmp_path, monkeypatch) -> Ablation:
-    """An ablation of a copy of the quickstart study."""
-    monkeypatch.chdir(ROOT)
-    file = tmp_path / "quickstart.yaml"
-    file.write_text((ROOT / "params" / "quickstart.yaml").read_text())
-    return Ablation(rlkit.load(file), file)
-
-
-def test_changes_become_a_variant_and_comments_stay(study):
-    study.changes = {"rollout.n": 16}
-    before = study.file.read_text()
-    assert "36 runs now (18 before)" in study.add_to_study("many")
-    after = study.file.read_text()
-    assert [line for line in before.splitlines() if "#" in line and line not in after.splitlines()] == []
-    assert "variants:\n  base: {}\n  many:\n    rollout.n: 16" in after
-    with pytest.raises(UserError, match="has a variant 'many' already"):
-        study.add_to_study("many")
-    study.changes = {"model.path": "ladder-1m"}  # a key of the grid
-    assert "42 runs now (36 before)" in study.add_to_study("unused")
-
-
-def test_a_study_that_would_be_invalid_is_left_as_it_was(study):
-    before = study.file.read_text()
-    with pytest.raises(UserError, match="Nothing is changed"):
-        study.add_to_study("x")
-    study.changes = {"rollout.n": 1}
-    with pytest.raises(UserError, match=r"rollout\.n"):
-        study.add_to_study("bad")
-    study.changes = {"data.train_batch_size": 7, "actor.ppo_mini_batch_size": 7}
-    study.file.write_text(before + "variants: {mini: {actor.ppo_mini_batch_size: 8}}\n")
-    with_variant = study.file.read_text()
-    study.changes = {"rollout.n": 16}
-    with pytest.raises(UserError, match="has a variant 'mini'"):
-        study.add_to_study("mini")
-    assert study.file.read_text() == with_variant
-
-
 # --- Runs beside each other ---------------------------------------------------------------------------
 
 
@@ -154,7 +116,7 @@ def ablation(tmp_path):
     """A base with two seeds and, from the panel, one run at another learning rate."""
     for seed in (0, 1):
         write_run(tmp_path, config(seed=seed), 10_000)
-    found = Ablation(config(), FILE, tmp_path)
+    found = Ablation(config(), tmp_path)
     found.changes = {"actor.optim.lr": 1e-3}
     write_run(tmp_path, found.config, 300_000)
     return found
@@ -201,7 +163,7 @@ def test_a_run_that_has_just_started_is_shown_without_numbers(ablation):
 
 
 def test_the_panel_sets_changes_and_says_what_differs_and_costs(ablation):
-    panel = Panel(Ablation(config(), FILE, ablation.root))
+    panel = Panel(Ablation(config(), ablation.root))
     panel.widgets["actor.optim.lr"].value = 1e-3
     assert panel.ablation.changes == {"actor.optim.lr": 1e-3}
     assert "actor.optim.lr</code> 0.0001 → <b>0.001</b>" in panel.changed.value
@@ -215,7 +177,7 @@ def test_the_panel_sets_changes_and_says_what_differs_and_costs(ablation):
 
 @pytest.mark.parametrize("path", ["", "ladder-7x", "nowhere"])
 def test_a_model_that_is_nothing_here_cannot_be_launched(ablation, path):
-    panel = Panel(Ablation(config(), FILE, ablation.root))
+    panel = Panel(Ablation(config(), ablation.root))
     panel.widgets["model.path"].value = path
     assert panel.launch.disabled and "whose shape is not known here" in panel.changed.value
     panel.widgets["model.path"].value = "Qwen/Qwen9-1B"  # a hub id, which is looked up when it trains
@@ -224,7 +186,7 @@ def test_a_model_that_is_nothing_here_cannot_be_launched(ablation, path):
 
 def test_what_a_browser_rounds_is_no_change():
     """It sends back what it was given, rounded to whole steps from the least value."""
-    panel = Panel(Ablation(config(actor={"optim": {"lr": 1.2345e-3}}, rollout={"temperature": 0.33}), FILE))
+    panel = Panel(Ablation(config(actor={"optim": {"lr": 1.2345e-3}}, rollout={"temperature": 0.33})))
     for widget in panel.widgets.values():
         if kind(widget) in ("FloatSlider", "FloatLogSlider"):
             rounded = on_grid(widget)

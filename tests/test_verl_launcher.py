@@ -4,7 +4,6 @@ import errno
 import itertools
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from rlkit.errors import RunStopped
 from rlkit.panels.watching import sentence
 from rlkit.results.progress import run_state
 from rlkit.verl import backend, launcher
-from rlkit.verl.launcher import PHASES, Startup
 
 SLEEP = "[sys.executable, '-c', 'import time; time.sleep(600)']"
 LONG = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -141,22 +139,6 @@ def test_a_launcher_that_is_killed_takes_its_child_with_it(tmp_path):
     assert not left(str(tmp_path))
 
 
-SLOW = (
-    "from pathlib import Path; import sys; seen = Path('{0}'); before = seen.read_text() if seen.exists() else '';"
-    "seen.write_text(before + 'x'); print('started', len(before) + 1);"
-    "sys.exit('Exception: The current node timed out during startup.' if len(before) < {1} else 0)"
-)
-
-
-def test_a_ray_that_was_too_slow_is_started_again_twice(tmp_path):
-    done, log = start(SLOW.format(tmp_path / "seen", 2), tmp_path)
-    assert done and log.read_text() == "started 3\n"
-    assert (tmp_path / "log-1.txt").read_text().startswith("started 1\n")
-    with pytest.raises(RunStopped, match="15 s that Ray gives them, 3 times"):
-        start(SLOW.format(tmp_path / "again", 9), tmp_path)
-    assert (tmp_path / "again").read_text() == "xxx"
-
-
 def test_two_runs_of_a_machine_take_turns(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher.tempfile, "gettempdir", lambda: str(tmp_path))
     waits = []
@@ -169,15 +151,6 @@ def test_two_runs_of_a_machine_take_turns(tmp_path, monkeypatch):
         assert third and len(waits) == 3
 
 
-LINES = {
-    "starting Ray": "2026-11-28 06:27:24,742\tINFO worker.py:2038 -- Started a local Ray instance.",
-    "starting the trainer": "\x1b[36m(TaskRunnerV1 pid=7)\x1b[0m INFO:06:28:create worker group dict_keys(['x'])",
-    "loading weights": "\x1b[36m(TaskRunnerV1 pid=7)\x1b[0m INFO:06:28:actor and ref model engine initialized",
-    "starting the rollout engine": "\x1b[36m(TaskRunnerV1 pid=7)\x1b[0m LLMServerManager: ['192.0.2.2:39329']",
-}
-"""As verl 0.9.1 with Ray 2.60 writes them."""
-
-
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
@@ -185,33 +158,19 @@ def clock(monkeypatch):
     return now
 
 
-def test_a_phase_that_the_log_lacks_is_missing_and_not_zero(tmp_path, clock):
-    start, clock[0] = Startup(tmp_path / "log.txt"), 130.0
-    (tmp_path / "log.txt").write_text(LINES["loading weights"] + "\n")
-    assert start.look(answered=False) == ["loading weights"]
-    assert start.seconds == {"loading weights": 30} and start.phase == "starting the rollout engine"
-    clock[0] += 4
-    assert start.look(answered=True) == ["first answers"] and sum(start.seconds.values()) == 34
-    assert list(PHASES) == [*LINES, "first answers"]
-
-
-def test_a_user_sees_the_phases_and_run_json_keeps_them(tmp_path, monkeypatch, capsys):
+def test_a_user_sees_that_verl_starts_and_run_json_keeps_how_long_it_took(tmp_path, monkeypatch, capsys):
     def verl(command, environment, log, *, look, **_):
-        log.write_text("\n".join(list(LINES.values())[:2]) + "\n")
-        before = look()
-        assert sentence(run_state(log.parents[2])) == "running · loading weights"
-        with log.open("a") as file:
-            file.write(LINES["loading weights"] + "\n")
-        assert look() != before  # a phase that ends is progress
+        look()
+        assert sentence(run_state(log.parents[2])) == "running · starting verl"
+        (log.parent / "answers" / "a.jsonl").write_text('{"step": 1, "split": "train"}\n')
+        look()
+        assert sentence(run_state(log.parents[2])) == "running"
         return False
 
     monkeypatch.setattr(backend, "check_machine", lambda config: None)
     monkeypatch.setattr(backend.launcher, "run", verl)
     kind = {"model.path": "ladder-10k", "model.warm_start.kind": "none", "study": "start"}
     run = rlkit.train(rlkit.load("params/verl_ladder.yaml", kind), root=tmp_path)
-    said = capsys.readouterr().err
-    assert f"verl's log: {run.folder}/verl/attempt-1/log.txt" in said
-    assert re.search(r"starting Ray: \d+ s", said) and re.search(r"loading weights: \d+ s", said)
+    assert f"verl's log: {run.folder}/verl/attempt-1/log.txt" in capsys.readouterr().err
     info = json.loads((run.folder / "run.json").read_text())
-    assert list(info["startup"]) == list(LINES)[:3] and info["startup_seconds"] is None
-    assert info["phase"] == "starting the rollout engine" and info["status"] == "stopped"
+    assert info["startup_seconds"] >= 0 and info["phase"] == "" and info["status"] == "stopped"

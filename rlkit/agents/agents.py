@@ -18,7 +18,6 @@ from rlkit.seeds import content_hash, derive
 from rlkit.types import Sample, Sampler
 
 WINDOW = 0.001  # seconds in which those whose last turn has just been sampled ask again
-MOST_PROMPTS = 256  # of a sampler call
 REMEMBERED = 64  # prompts whose keys and values stay for their next turn: of Qwen2.5-0.5B 12 KB a token
 Action = tuple[str, str | Params | None]  # its name, and its value or parameters
 
@@ -148,8 +147,7 @@ class Batcher:
     async def _work(self) -> None:
         while self._waiting:
             await asyncio.sleep(WINDOW)
-            waiting = [(ids, future) for ids, future in self._waiting if not future.done()]
-            batch, self._waiting = waiting[:MOST_PROMPTS], waiting[MOST_PROMPTS:]
+            batch, self._waiting = [pair for pair in self._waiting if not pair[1].done()], []
             if not batch:
                 continue
             prompts, loop = [ids for ids, _ in batch], asyncio.get_running_loop()

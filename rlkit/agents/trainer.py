@@ -1,10 +1,8 @@
 """Offline training of a model on episodes, weighted by their rewards."""
 
-import gc
 import math
 import time
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +13,7 @@ from pydantic import Field
 
 from rlkit.agents.agents import each
 from rlkit.config import Model, Optimizer, Positive, RunConfig, Section
-from rlkit.environments.base import BaseEnvironment, Problem, as_environment, environments
+from rlkit.environments.base import BaseEnvironment, Problem, as_environment
 from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
@@ -138,13 +136,6 @@ class AgenticTrainer:
         """Model, tokenizer and device; the first of the four steps, and harmless to repeat."""
         return self.policy.model, self.policy.tokenizer, self.policy.device
 
-    def release(self) -> None:
-        """Drop the model and give its memory back; what was trained and not saved is lost."""
-        self._policy = None
-        gc.collect()
-        if self.device == "cuda":
-            torch.cuda.empty_cache()
-
     def prepare_training_data(self, trajectories: Sequence[Trajectory]) -> list[Example]:
         """Episodes as ids with a weight on every action token; the mean weight of an action token is 1.
 
@@ -153,7 +144,7 @@ class AgenticTrainer:
         check_items(trajectories, Trajectory, "trajectories", "run_episodes")
         if not any(map(len, trajectories)):
             raise UserError("There are no trajectories to train on with a step in them: collect longer ones.")
-        self.environment = self.environment or environment_of(trajectories[0])
+        self.environment = self.environment or trajectories[0].world
         returns = np.array([t.total_reward for t in trajectories])
         if not returns.any():
             raise UserError("Every trajectory has the return 0, so none is better: mend the rewards.")
@@ -195,10 +186,6 @@ class AgenticTrainer:
         policy.model.eval()
         last = trainer.loss(*self._batch(probe))
         return TrainingResult(losses, first, last, time.perf_counter() - began)
-
-    def loss(self, dataset: Sequence[Example]) -> float:
-        """Weighted negative log-likelihood per action token, in nats."""
-        return self._trainer(1).loss(*self._batch(dataset))
 
     def _trainer(self, steps: int) -> SupervisedTrainer:
         rate, warmup = RATES["adapter" if self.model.lora_rank else "whole"], min(20, steps // 5)
@@ -260,17 +247,3 @@ def named_model(path: str, device: str) -> Model:
     small: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.1}  # 0.11 % of Qwen2.5-0.5B
     dtype = "bfloat16" if device == "cuda" else "float32"
     return Model(path=path, dtype=dtype, target_modules=("q_proj", "v_proj"), **small)
-
-
-def environment_of(trajectory: Trajectory) -> BaseEnvironment | None:
-    """The environment that an episode was played in: by its kind, or else the last class of its name."""
-    if "kind" in trajectory.options:
-        return environments.parse(dict(trajectory.options))
-    below = [BaseEnvironment]
-    for cls in below:  # grows by the classes below each
-        below += cls.__subclasses__()
-    named = [c for c in below if c.__name__ == trajectory.environment]
-    for options in (trajectory.options, {}):  # an __init__ of its own may take none, or need something else
-        with suppress(Exception):
-            return named[-1](**options)
-    return None

@@ -1,6 +1,5 @@
 """The action in a model's answer, whatever markup, tool call or prose is around it."""
 
-import ast
 import contextlib
 import json
 import re
@@ -32,9 +31,9 @@ def as_action(chosen: Any, who: str) -> tuple[str, Params]:
 
 
 def read_action(text: str, names: Sequence[str], multiline: bool = False) -> tuple[str, dict[str, Any]]:
-    """The first of `names` that begins a line, or else the first one, and its parameters: a JSON object, keywords in
-    brackets, or as `value` what follows, its line alone unless values are `multiline`. A JSON tool call is read as one.
-    Markdown, tags, prose and thoughts are not read. Without a name, the first word is the (invalid) action."""
+    """The first of `names` that begins a line, or else the first one, and its parameters: a JSON object, or as `value`
+    what follows, its line alone unless values are `multiline`. A JSON tool call is read as one. Markdown, tags, prose
+    and thoughts are not read. Without a name, the first word is the (invalid) action."""
     said = text.rpartition("</think>")[2]
     text = said if said.strip() else text
     spelt = (re.escape(n).replace("_", r"\\?_") for n in sorted(names, key=len, reverse=True))
@@ -60,9 +59,7 @@ def read_action(text: str, names: Sequence[str], multiline: bool = False) -> tup
             return action, json.JSONDecoder().raw_decode(rest)[0]
     value = rest.lstrip("\n") if multiline else _first_sentence(rest)
     if _enclosed(value, "()") or (text[end : end + 1] == "[" and _enclosed(value, "[]")):
-        if keywords := _keywords(inside := value[1:-1]):
-            return action, keywords
-        value = re.sub(r"^value\s*=\s*", "", inside).strip("\"'“”")
+        value = re.sub(r"^value\s*=\s*", "", value[1:-1]).strip("\"'“”")
     return action, {"value": value} if value else {}
 
 
@@ -89,18 +86,6 @@ def _tool_call(call: Any, names: Sequence[str]) -> tuple[str, dict[str, Any]] | 
         if key.lower() in lower:
             return _known(key, names), dict(as_mapping(value))
     return _tool_call(list(call.values()), names)
-
-
-def _keywords(inside: str) -> dict[str, Any] | None:
-    """The keywords of a call with texts among them, such as `query="x", most=3`: an equation `x = 3` is none."""
-    if re.match(r"\w+\s*=", inside):
-        with contextlib.suppress(SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
-            call = ast.parse(f"f({inside[:8000]})", mode="eval").body
-            if isinstance(call, ast.Call) and not call.args:
-                found = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-                if any(isinstance(value, str) for value in found.values()):
-                    return json.loads(json.dumps(found))
-    return None
 
 
 def _first_sentence(text: str) -> str:

@@ -206,8 +206,3 @@ class Business(BaseEnvironment):
 
     def solution(self) -> str:
         return self._state.decision
-
-    def render(self) -> str:
-        case, known, _ = self._state
-        shown = ", ".join(sorted(known)) or "nothing yet"
-        return f"budget {case.budget:g}, staff {case.staff}, {len(case.options)} options; known: {shown}"

@@ -15,7 +15,7 @@ class Episode:
     """A running episode.
 
     Attributes:
-        environment: its own, shared with no other episode.
+        world, environment: the given one, and the copy that is this episode's own.
         messages: the chat that it began with.
         observation, info: of the last step.
         finish: None while it goes on; "done" (by the environment), "length" (no room for another turn) or "error".
@@ -23,6 +23,7 @@ class Episode:
         confidence: the agent's probability of its last action's text, where it has one.
     """
 
+    world: BaseEnvironment
     environment: BaseEnvironment
     problem: Problem
     messages: tuple[Message, ...]
@@ -36,10 +37,11 @@ class Episode:
     @classmethod
     def begin(cls, environment: BaseEnvironment | str, problem: str | Problem) -> Self:
         """An episode on a copy of `environment`. Raises UserError for a problem that makes no sense in it."""
-        environment = as_environment(environment).fresh()
+        world = as_environment(environment)
+        environment = world.fresh()
         problem = environment.read(problem) if isinstance(problem, str) else problem
         observation = environment.reset(problem)
-        return cls(environment, problem, environment.messages(observation), observation)
+        return cls(world, environment, problem, environment.messages(observation), observation)
 
     def say(self, text: str) -> None:
         """Take the step that a model's answer names."""
@@ -92,7 +94,7 @@ class Episode:
         """The episode as people and offline training read it. Raises BrokenEnvironment if its environment failed."""
         if self.error is not None:
             raise BrokenEnvironment(f"An episode of {self.environment.kind_name!r} failed: {self.error}")
-        world, ended = self.environment, {"success": self.success, "truncated": self.truncated}
-        told = {"solution": str(world.call("solution")), "options": world.model_dump(mode="json")}
-        played = (world.kind_name, self.problem, self.messages, self.transitions)
-        return Trajectory(*played, **ended, **told, confidence=self.confidence)
+        ended = {"success": self.success, "truncated": self.truncated, "confidence": self.confidence}
+        ended |= {"solution": str(self.environment.call("solution")), "world": self.world}
+        played = (self.world.kind_name, self.problem, self.messages, self.transitions)
+        return Trajectory(*played, **ended)

@@ -26,7 +26,7 @@ class Transition:
 @dataclass
 class Trajectory:
     """An episode; its attributes are its items, too: `episode["success"]`. `solution` is what it produced, `confidence`
-    a model's probability of its last action's text, `options` the whole environment as its registry reads it."""
+    a model's probability of its last action's text, `world` the environment that it was played in a copy of."""
 
     environment: str
     problem: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Trajectory:
     truncated: bool = False
     confidence: float | None = None
     solution: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    world: Any = field(default=None, repr=False, compare=False)
 
     @property
     def total_reward(self) -> float:

@@ -1,6 +1,5 @@
 """The ablation panel without widgets: change, price, launch and keep a configuration; tables of its runs."""
 
-import io
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -13,12 +12,11 @@ from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.panels.launching import Launched, launch
-from rlkit.params import flatten, override, read_yaml, validate
+from rlkit.params import flatten, override, validate
 from rlkit.results.labels import NOT_COMPARED, in_words
 from rlkit.results.machine import usable_cores
 from rlkit.results.progress import config_of, run_state
 from rlkit.results.read import read, read_evals
-from rlkit.studies.plan import make_plan
 from rlkit.studies.terminal import duration
 
 if TYPE_CHECKING:
@@ -28,11 +26,11 @@ MOST = 8  # configurations beside each other: as many as there are colours
 
 
 class Ablation:
-    """A configuration and the changes made to it (dotted keys to new values); differences are from the `base`, whose
-    params file, of a run or a study, is `file`. `root` is the folder of all studies."""
+    """A configuration and the changes made to it (dotted keys to new values); differences are from the `base`. `root`
+    is the folder of all studies."""
 
-    def __init__(self, base: RunConfig, file: Path, root: str | Path = "outputs") -> None:
-        self.base, self.file, self.root = base, file, Path(root)
+    def __init__(self, base: RunConfig, root: str | Path = "outputs") -> None:
+        self.base, self.root = base, Path(root)
         self.changes: dict[str, Any] = {}
 
     @property
@@ -87,48 +85,6 @@ class Ablation:
             raise UserError(f"{path} exists and holds something else: choose another name, or delete it.")
         write_text(path, text)
         return path
-
-    def add_to_study(self, name: str) -> str:
-        """Add the changes to the study's file as a variant, comments kept; values of the grid's keys go into the grid.
-        Says how many runs the study has now, and had.
-
-        The first variant comes with one of the name `base` that changes nothing, so that the cells there were stay.
-
-        Raises:
-            UserError: there is no study file, nothing is changed, the name is taken, or the study would not be valid.
-        """
-        from ruamel.yaml import YAML
-
-        if "run" not in read_yaml(self.file):
-            raise UserError(f"{self.file} is no study's file: open the panel with one (a file with run:).")
-        changes = {key: new for key, (_, new) in self.differences().items()}
-        if not changes:
-            raise UserError("Nothing is changed, so there is nothing to add: move a control first.")
-        before, had = self.file.read_text(encoding="utf-8"), len(make_plan(self.file).runs)
-        editor = YAML()
-        editor.preserve_quotes, editor.width = True, 110
-        editor.indent(mapping=2, sequence=4, offset=2)
-        content = editor.load(before)
-        grid = content.get("grid") or {}
-        for key in [key for key in changes if key in grid]:
-            value = changes.pop(key)
-            if value not in grid[key]:
-                grid[key].append(value)
-        if changes:
-            variants = content.get("variants") or {"base": {}}
-            if name in variants:
-                raise UserError(f"{self.file} has a variant {name!r} already: give this one another name.")
-            variants[name] = changes
-            content["variants"] = variants
-        buffer = io.StringIO()
-        editor.dump(content, buffer)
-        write_text(self.file, buffer.getvalue())
-        try:
-            now = len(make_plan(self.file).runs)
-        except UserError:
-            write_text(self.file, before)
-            raise
-        return f"{self.file} has {now} runs now ({had} before): rlkit study {self.file} trains the new ones."
 
     def beside(self) -> dict[str, list[Path]]:
         """The folders of the runs of the base's study and of the panel's by what they change, in words ("base" for

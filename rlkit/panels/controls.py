@@ -41,7 +41,7 @@ def panel(
 
     Raises UserError for a wrong file, override or key.
     """
-    return Panel(Ablation(load(source, overrides), Path(source), root), keys)
+    return Panel(Ablation(load(source, overrides), root), keys)
 
 
 class Panel:
@@ -60,23 +60,19 @@ class Panel:
         self.changed, self.cost, self.message = w.HTML(), w.HTML(), w.HTML()
         self.changed.add_class("rlkit-changed")
         self.path = w.Text(f"params/{ablation.study}.yaml", layout=w.Layout(width="18em"))
-        self.variant = w.Text(placeholder="name of the variant", layout=w.Layout(width="12em"))
         made = partial(button, say=self.say)
         self.launch = made("Launch", "play", self._launch, "or continue")
         self.launch.button_style = "primary"
         self.stop = made("Stop", "stop", self._stop, "at its next step border")
         self.reset = made("Reset", "undo", self._reset, "to the base")
         self.save = made("Save as params", "save", lambda: f"wrote {ablation.save(self.path.value)}")
-        self.add = made(
-            "Add to study", "plus", lambda: ablation.add_to_study(self.variant.value or "ablation")
-        )
         for widget in self.widgets.values():
             widget.observe(self._change, "value")
         self.box = w.VBox([
             *self._groups(),
             self.changed,
             w.HBox([self.launch, self.stop, self.reset, self.cost]),
-            w.HBox([self.path, self.save, self.variant, self.add], layout=w.Layout(flex_flow="row wrap")),
+            w.HBox([self.path, self.save]),
             self.message,
         ])  # fmt: skip
         self.box.add_class("rlkit-panel")

@@ -102,7 +102,6 @@ class Metrics:
         self.episodes = Counter("rlkit_episodes", "Episodes played.", ["domain", "success"], **on)
         self.actions = Counter("rlkit_actions", "Actions taken.", ["domain", "valid"], **on)
         self.feedback = Counter("rlkit_feedback", "Verdicts of users.", ["domain", "satisfied"], **on)
-        self.reward = Gauge("rlkit_reward_sum", "Sum of the returns of all episodes.", **on)
         self.seconds = Histogram("rlkit_episode_seconds", "Seconds of an episode.", **on)
         self.active = Gauge("rlkit_active_episodes", "Episodes that run now.", **on)
 
@@ -112,7 +111,6 @@ class Metrics:
         for action in solution.actions:
             self.actions.labels(solution.domain, str(action.valid).lower()).inc()
         self.seconds.observe(solution.seconds)
-        self.reward.inc(solution.total_reward)
 
 
 class Solver:
@@ -180,8 +178,7 @@ class Solver:
     async def _play(self, environment: BaseEnvironment, request: Request) -> Solution:
         try:
             await self._wait()
-            began, beside, limit = time.perf_counter(), self._playing, self._limit
-            asked = self._asked
+            began, beside, limit, asked = time.perf_counter(), self._playing, self._limit, self._asked
             try:
                 async with asyncio.timeout(self.settings.timeout):
                     trajectory = await self.agent.run_episode(environment, request.problem)

@@ -37,8 +37,7 @@ def record(folder: str | Path, place: Mapping[str, Any], data_source: str, text:
 
 
 class Tail:
-    """What is appended to a file, line by line; a line that is still being written waits. A file that became shorter is
-    a new one. `offset` counts the bytes that were read."""
+    """What is appended to a file, in whole lines; `offset` counts the bytes that were read."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.offset = path, 0
@@ -47,8 +46,6 @@ class Tail:
         """The whole lines since the last call, without their ends; none where there is no file yet."""
         if not self.path.exists():
             return []
-        if self.path.stat().st_size < self.offset:
-            self.offset = 0
         with self.path.open("rb") as file:
             file.seek(self.offset)
             whole, newline, _ = file.read().rpartition(b"\n")

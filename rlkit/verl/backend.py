@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ from rlkit.verl import checks, composing, launcher, models
 from rlkit.verl.processes import Files, environment, knock, on_cluster, use_token
 from rlkit.verl.results import Results
 
+STARTING = "starting verl"  # some ten processes, one after another: minutes
 WAITING = "waiting for another verl run of this machine to end"
 
 
@@ -179,12 +181,12 @@ class _VerlRun:
             self.bar.write(f"verl's log: {log}", file=sys.stderr)
         if on_cluster(self.config):
             use_token()
-        startup = launcher.Startup(log)
+        began = time.monotonic()
 
         def look() -> Hashable:
             results.poll()
-            self._follow(startup, results)
-            return results.progress, startup.phase
+            self._follow(results, time.monotonic() - began)
+            return results.progress
 
         ended = launcher.run(
             command, environment(self.config, files), log, mark=str(files.folder), look=look,
@@ -193,20 +195,19 @@ class _VerlRun:
         results.poll(ended=True)
         return ended
 
-    def _follow(self, startup: launcher.Startup, results: Results) -> None:
-        """Say how far verl is, and keep in run.json what its start took."""
-        ended = startup.look(answered=results.answers.seen > 0)
-        if ended or self.store.info.get("phase") != startup.phase:
-            total = None if startup.phase else sum(startup.seconds.values())
-            self.store.update(phase=startup.phase, startup=startup.seconds, startup_seconds=total)
-        if self.bar is None:
-            return
-        for name in ended:
-            self.bar.write(f"{name}: {startup.seconds[name]:.0f} s", file=sys.stderr)
-            self.bar.unpause()  # the start is no part of its seconds a step
-        doing = f"{startup.phase}, {startup.waited:.0f} s" if startup.phase else ""
-        self.bar.set_postfix_str(doing, refresh=sys.stderr.isatty())  # in a file, it would be a line a second
-        self.bar.update(max(0, results.step - self.bar.n))
+    def _follow(self, results: Results, seconds: float) -> None:
+        """Say how far verl is, and keep in run.json how long its start took, up to its first answer."""
+        starting = not results.answers.seen
+        if self.store.info.get("phase") != (phase := STARTING if starting else ""):
+            self.store.update(phase=phase, startup_seconds=None if starting else seconds)
+            if self.bar is not None:
+                self.bar.unpause()  # the start is no part of its seconds a step
+        if self.bar is not None:
+            said = f"{phase}, {seconds:.0f} s" if starting else ""
+            self.bar.set_postfix_str(
+                said, refresh=sys.stderr.isatty()
+            )  # in a file, it would be a line a second
+            self.bar.update(max(0, results.step - self.bar.n))
 
     def _merged_step(self) -> int:
         """The step of the newest merged checkpoint; 0 without one."""

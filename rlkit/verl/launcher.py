@@ -22,16 +22,11 @@ from filelock import FileLock, Timeout
 
 from rlkit.errors import RunStopped
 from rlkit.results.progress import is_alive
-from rlkit.verl.answers import Tail
 
 MARK = "RLKIT_VERL_RUN"
 TICK = 1.0  # seconds between looks
 LOST_PATIENCE = 120.0  # seconds without progress, where the log says that a worker of vLLM has failed
 LOST = r"Invocation of \w+ method failed|EngineDeadError|Engine core proc\S* .*died"
-RAY_STARTS = 3
-"""Times that a Ray is started which was too slow: 2.60 gives its agents 15 s (ray-project/ray issue 65983), and a
-cold disk or a loaded machine can take longer once."""
-SLOW_RAY = r"The current node timed out during startup"
 TERMINATION = 10.0  # seconds that processes get to end by themselves
 REASONS = {
     r"Total available GPUs .* less than total desired":
@@ -45,8 +40,8 @@ REASONS = {
     r"ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory":
         "a worker ran out of the machine's memory",
     r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device": "no GPU was found",
-    SLOW_RAY:
-        f"Ray's agents did not start in the 15 s that Ray gives them, {RAY_STARTS} times: the machine is overloaded",
+    r"The current node timed out during startup":  # ray-project/ray issue 65983
+        "Ray's agents did not start in the 15 s that Ray gives them: the machine is overloaded",
     r"ConnectionError: .*(ray|GCS)|Failed to (start|connect to).*(raylet|GCS)|RaySystemError|node has died":
         "Ray could not be started, or was lost",
     r"No module named '?(transfer_queue|vllm)": "verl's trainer is not installed whole: pip install 'rlkit[gpu]'",
@@ -54,14 +49,6 @@ REASONS = {
     r"ActorDiedError|ActorUnavailableError|EngineDeadError|Engine core .*(died|failed)": "a worker died",
 }  # fmt: skip
 """What a log says, and what it means; the first that is found counts."""
-PHASES = {
-    "starting Ray": rb"Started a local Ray instance|Connected to Ray cluster",
-    "starting the trainer": rb"create worker group",
-    "loading weights": rb"actor and ref model engine initialized",
-    "starting the rollout engine": rb"LLMServerManager: ",
-    "first answers": None,
-}
-"""Of verl's start, which takes minutes: in order, the line of its log that ends each; the last ends with an answer."""
 
 
 @contextmanager
@@ -104,49 +91,37 @@ def run(
     Family(mark).end()
     log.parent.mkdir(parents=True, exist_ok=True)
 
-    def start() -> bool:
-        with log.open("ab") as output:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env={**os.environ, **environment, MARK: mark},
-                start_new_session=True,  # Ctrl-C reaches this process alone
-                preexec_fn=_die_with_parent,
-            )  # fmt: skip
-        family = Family(mark)
-        try:
-            seen, since = look(), time.monotonic()
-            while child.poll() is None:
-                if stop():
-                    return False
-                family.look(child.pid)
-                time.sleep(TICK)
-                now, waited = look(), time.monotonic() - since
-                if now != seen:
-                    seen, since = now, time.monotonic()
-                elif waited > stall_timeout or (waited > LOST_PATIENCE and _said(log, LOST)):
-                    raise RunStopped(
-                        f"verl made no progress for {waited:.0f} s and was ended{_because(log)}. Run it again to "
-                        f"continue from the last checkpoint; trainer.stall_timeout is {stall_timeout:g}. Log: {log}"
-                    )
-            if child.returncode:
-                raise RunStopped(f"verl ended with status {child.returncode}{_because(log)}. Log: {log}")
-            return True
-        finally:
-            family.end()
-            child.wait()
-
-    for attempt in range(1, RAY_STARTS):
-        try:
-            return start()
-        except RunStopped:
-            if not _said(log, SLOW_RAY):
-                raise
-            log.rename(log.with_name(f"log-{attempt}.txt"))
-    return start()
-
-
-def _said(log: Path, pattern: str) -> bool:
-    return bool(re.search(pattern, log.read_text(errors="replace")))
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            env={**os.environ, **environment, MARK: mark},
+            start_new_session=True,  # Ctrl-C reaches this process alone
+            preexec_fn=_die_with_parent,
+        )  # fmt: skip
+    family = Family(mark)
+    try:
+        seen, since = look(), time.monotonic()
+        while child.poll() is None:
+            if stop():
+                return False
+            family.look(child.pid)
+            time.sleep(TICK)
+            now, waited = look(), time.monotonic() - since
+            if now != seen:
+                seen, since = now, time.monotonic()
+            elif waited > stall_timeout or (
+                waited > LOST_PATIENCE and re.search(LOST, log.read_text(errors="replace"))
+            ):
+                raise RunStopped(
+                    f"verl made no progress for {waited:.0f} s and was ended{_because(log)}. Run it again to "
+                    f"continue from the last checkpoint; trainer.stall_timeout is {stall_timeout:g}. Log: {log}"
+                )
+        if child.returncode:
+            raise RunStopped(f"verl ended with status {child.returncode}{_because(log)}. Log: {log}")
+        return True
+    finally:
+        family.end()
+        child.wait()
 
 
 def _because(log: Path) -> str:
@@ -156,38 +131,6 @@ def _because(log: Path) -> str:
     known = [reason for pattern, reason in REASONS.items() if re.search(pattern, text)]
     reason = known[0] if known else errors[-1].strip().rstrip(".") if errors else ""
     return f": {reason}" if reason else ""
-
-
-class Startup:
-    """Follows the log of one attempt from the start of its process. `seconds` are of the phases that have ended; one
-    whose line the log lacks is missing, its time in the next."""
-
-    def __init__(self, log: Path) -> None:
-        self.seconds: dict[str, float] = {}
-        self._log, self._ahead, self._since = Tail(log), list(PHASES), time.monotonic()
-
-    @property
-    def phase(self) -> str:
-        """What verl is doing; empty once it has answered."""
-        return self._ahead[0] if self._ahead else ""
-
-    @property
-    def waited(self) -> float:
-        """Seconds in this phase."""
-        return time.monotonic() - self._since
-
-    def look(self, answered: bool) -> list[str]:
-        """Read on. The phases that have ended since the last call."""
-        if not self._ahead:
-            return []
-        text = b"\n".join(self._log.lines())
-        ended = [name for name in self._ahead if (line := PHASES[name]) and re.search(line, text)]
-        if answered:
-            ended.append(self._ahead[-1])
-        for name in ended:
-            self.seconds[name], self._since = self.waited, time.monotonic()
-            del self._ahead[: self._ahead.index(name) + 1]
-        return ended
 
 
 class Family:

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rlkit import load
 
@@ -80,12 +79,6 @@ def test_ablations(lab, project):
     saved = load(project / "params" / "ablations-panel.yaml")
     assert saved.actor.optim.lr != load(project / "params" / "ablations.yaml").actor.optim.lr
     assert saved.trainer.total_training_steps == 60
-    page.get_by_placeholder("name of the variant").fill("faster")
-    page.get_by_placeholder("name of the variant").press("Tab")
-    page.locator(".rlkit-panel button", has_text="Add to study").click()
-    page.wait_for_selector(".rlkit-panel :text('has 2 runs now (1 before)')")
-    study = yaml.safe_load((project / "params" / "ablations.yaml").read_text())
-    assert study["variants"]["faster"]["actor.optim.lr"] == saved.actor.optim.lr
     shot(page, "3-saved")
 
     page.evaluate("void window.jupyterapp.commands.execute('notebook:restart-run-all')")
