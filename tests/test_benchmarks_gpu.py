@@ -54,14 +54,6 @@ def test_what_a_system_leaves_running_is_ended(monkeypatch, tmp_path):
         assert psutil.Process(child).wait(10) is None  # no longer there, and no child of ours
 
 
-def test_the_filler_words_of_a_large_vocabulary_are_text_and_prompts_stay_bytes():
-    tokenizer, plain = gpu_systems.filled_tokenizer(2000), gpu_systems.filled_tokenizer(262)
-    assert len(tokenizer) == 2000
-    assert tokenizer.decode([1000]) == "w1000" and gpu_systems.letters(tokenizer.decode([1000])) == 0.2
-    assert tokenizer.encode("1+1=w") == plain.encode("1+1=w")
-    assert tokenizer.eos_token_id == 2000 - 6 + 2
-
-
 @pytest.mark.slow(reason="starts two processes that import torch")
 def test_packed_runs_are_timed_together(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_systems, "device", lambda: "cpu")

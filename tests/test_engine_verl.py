@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tiny import LETTERS
 
 import rlkit
 from rlkit.data import TaskStream, held_out
@@ -35,9 +36,6 @@ SIZES = {
 }
 
 
-LETTERS = Path(__file__).parent / "benchmarks" / "gpu_systems.py"  # a reward that varies within groups
-
-
 @pytest.fixture
 def configured(monkeypatch):
     """A config of the sizes with changes, in an environment in which verl runs on the CPU."""
@@ -56,7 +54,7 @@ def configured(monkeypatch):
 def test_an_adapter_is_trained_synced_and_merged(tmp_path, configured):
     from rlkit.training.export import open_saved
 
-    reward = {"reward.custom_reward_function": f"{LETTERS}:compute_score"}
+    reward = {"reward.custom_reward_function": LETTERS}
     config = configured(**reward, **{"model.lora_rank": 8, "actor.optim.lr": 1e-2})
     run = rlkit.train(config, root=tmp_path, progress=False)
     table = rlkit.read(run.folder)

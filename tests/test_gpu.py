@@ -5,12 +5,12 @@ pytest -m gpu tests/test_gpu.py
 
 from dataclasses import replace
 from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
 import torch
+from tiny import LETTERS
 
 from rlkit.backends import train
 from rlkit.config import Model, Optimizer, RunConfig
@@ -26,8 +26,6 @@ from rlkit.training.forward import CapturedPasses, Rows, text_batch, token_logpr
 from rlkit.training.optimizer import Stepper
 
 pytestmark = pytest.mark.gpu
-# A reward that varies within groups of random text.
-LETTERS = Path(__file__).parent / "benchmarks" / "gpu_systems.py"
 
 
 def config(**changes) -> RunConfig:
@@ -263,7 +261,7 @@ def test_an_update_that_does_not_fit_goes_on_in_halves(tmp_path):
         data={"train_batch_size": 64, "max_response_length": 64},
         trainer={"total_training_steps": 2, "test_freq": 0, "save_freq": 0, "device": "cuda"},
         actor={"micro_batch_tokens": 10**6}, rollout={"n": 16},
-        reward={"custom_reward_function": f"{LETTERS}:compute_score"},
+        reward={"custom_reward_function": LETTERS},
     )  # fmt: skip
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(2 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
@@ -290,7 +288,7 @@ def test_memory_and_seconds_are_as_predicted(tmp_path, changes):
     c = config(
         model=changes | {"warm_start": {"kind": "none"}}, data={"train_batch_size": 64, "max_response_length": 128},
         actor={"micro_batch_tokens": 32_768}, trainer={"total_training_steps": 8, "test_freq": 0, "device": "cuda"},
-        reward={"custom_reward_function": f"{LETTERS}:compute_score"}, evaluation={"size": 16, "n": 1},
+        reward={"custom_reward_function": LETTERS}, evaluation={"size": 16, "n": 1},
     )  # fmt: skip
     phases, longest = [], 0
     with TrainingRun.open(c, tmp_path, progress=False) as session:
@@ -307,10 +305,7 @@ def test_memory_and_seconds_are_as_predicted(tmp_path, changes):
     measured = torch.cuda.max_memory_allocated()
     predicted_time = estimate(c, "here", lengths)
     assert predicted_time is not None
-    seconds = {name: float(np.median([p[name] for p in phases[2:]])) for name in phases[-1]}
     taken = float(np.median([p["timing_s/step"] - p["timing_s/reward"] for p in phases[2:]]))
     expected = predicted_time.step - predicted_time.phases["grading"]
-    print(f"{changes}: {predicted / measured:.3f} of the bytes, {expected / taken:.3f} of the seconds")
-    print(f"predicted {predicted_time.phases}, measured {seconds}")  # which phase a share is chosen by
     assert predicted == pytest.approx(measured, rel=0.15)
     assert expected == pytest.approx(taken, rel=0.3)

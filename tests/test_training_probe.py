@@ -2,13 +2,12 @@
 
 import warnings
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from tiny import configured, metrics_of
+from tiny import LETTERS, configured, metrics_of
 
 from rlkit.backends import train
 from rlkit.compute import Ledger
@@ -23,13 +22,9 @@ from rlkit.samplers.torch import TorchSampler
 from rlkit.training import update
 from rlkit.training.update import Critic
 
-# A reward that varies within groups of random text.
-LETTERS = Path(__file__).parent / "benchmarks" / "gpu_systems.py"
-
-
 BASE = {
     "study": "probe", "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},
-    "reward": {"custom_reward_function": f"{LETTERS}:compute_score"},
+    "reward": {"custom_reward_function": LETTERS},
     "data": {"train_batch_size": 8, "max_response_length": 6}, "evaluation": {"size": 20, "n": 1},
     "rollout": {"sync_check_freq": 1}, "actor": {"optim": {"lr": 3e-3}},
     "trainer": {"total_training_steps": 3, "test_freq": 0, "save_freq": 0},

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from cases import cases
-from tiny import config, metrics_of
+from tiny import LETTERS, config, metrics_of
 
 import rlkit
 from rlkit.data import TaskStream, held_out
@@ -441,3 +441,17 @@ def test_the_best_checkpoint_of_a_step_that_is_done_again_has_the_new_weights(tm
             next(iter(run.learning.actor.trained.values())).add_(1.0)
         run.save(best=True)
         assert weights.read_bytes() != before
+
+
+LEARNS = {
+    **SHORT, "model__warm_start__kind": "none", "data__train": [{"kind": "arithmetic"}], "rollout__n": 8,
+    "actor__optim__lr": 1e-2, "reward__custom_reward_function": LETTERS, "trainer__total_training_steps": 20,
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:step")
+@pytest.mark.parametrize(("name", "changes"), cases("algorithms_that_learn"))
+def test_each_algorithm_raises_a_reward_that_a_random_policy_can_find(tmp_path, name, changes):
+    rows = metrics_of(train(config(**LEARNS, **changes), tmp_path))
+    rewards = [row["critic/score/mean"] for row in rows[1:]]
+    assert len(rewards) == 20 and np.mean(rewards[-5:]) > np.mean(rewards[:3]) + 0.2, rewards[::5]

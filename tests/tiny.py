@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from rlkit.params import override, validate
 from rlkit.results.store import Run, read_jsonl
 from rlkit.types import Batch
 
+LETTERS = f"{Path(__file__).parent / 'benchmarks' / 'gpu_systems.py'}:compute_score"
+"""A reward that varies within groups of random text: the share of letters."""
 VOCAB = 40
 SHAPE = dict(
     vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
