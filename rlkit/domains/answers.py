@@ -39,8 +39,9 @@ _SAYS = re.compile(
     r"(?:is(?: equal to| therefore| thus)?|equals|=|(?:would|will|should|must) be(?=[\s:$\\(*-]*\d))[:：\s]*(?=\S)"
 )
 _CLAUSE = re.compile(  # The largest n is 34. Ann pays $18 per day.
-    r"(?is)(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(?P<value>.+)|(?:it|we|s?he|they"
-    r"|(?-i:(?!No(?:ne|body))[A-Z]\w+)) (?:takes?|makes?|pays?|earns?|costs?|needs?|has|have) (?P<amount>\\?\$?\d.*)"
+    r"(?is)(?:the|there|it|we|i)\b.*?\b(?:(?:is|are)(?: equal to)?|equals?|get|gives)\b\s*:?\s*(?P<value>.+)"
+    r"|(?:it|we|s?he|they|(?-i:(?!No(?:ne|body))[A-Z]\w+))"
+    r" (?:takes?|makes?|pays?|earns?|costs?|needs?|has|have) (?P<amount>\\?\$?\d.*)"
 )
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
 _NO_BOX = re.compile(r"\$?\\(?:boxed|fbox)\s*+(?:\{[\s.]*+\})?[\s$.*]*+$")  # 12. \boxed
