@@ -98,7 +98,7 @@ def side_by_side(response: str) -> list[str]:
     """The contents of the last boxes that nothing but blanks, a comma, "and", "or" or a name parts; none where an
     `Answer:` line follows them."""
     text = after_thinking(response)
-    boxes = _last_boxes(text, joined=False)
+    boxes = _last_boxes(text, joined=False) if text.count("box") > 1 else []
     return [] if not boxes or _ANSWER_LINE.search(text, boxes[-1][1]) else [box[2].strip() for box in boxes]
 
 

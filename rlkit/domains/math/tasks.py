@@ -285,14 +285,14 @@ def _truth(value: Any) -> str:
 def same_answer(answer: str, truth: str) -> bool:
     """Whether two final answers mean the same; whole numbers and fractions of them are compared at once."""
     if (ours := _fraction(answer)) is not None and (theirs := _fraction(truth)) is not None:
-        return ours == theirs
+        return ours[0] * theirs[1] == theirs[0] * ours[1]
     from rlkit.domains.math.compare import equivalent  # mpmath is imported where it is needed
 
     return answer == truth or equivalent(answer, truth)
 
 
-def _fraction(text: str) -> Fraction | None:
-    """The value of `-3` or `-\\frac{3}{4}`; None for any other text."""
+def _fraction(text: str) -> tuple[int, int] | None:
+    """Top and bottom of `-3` or `-\\frac{3}{4}`; None for any other text."""
     found = re.fullmatch(r"([+-]?)(?:(\d{1,4000})|\\[dt]?frac\{([+-]?\d{1,99})\}\{(\d{1,99})\})", text)
     bottom = int(found[4] or 1) if found else 0
-    return Fraction(int(found[1] + "1") * int(found[2] or found[3]), bottom) if found and bottom else None
+    return (int(found[1] + "1") * int(found[2] or found[3]), bottom) if found and bottom else None
