@@ -15,7 +15,6 @@ import sympy
 from cases import table
 from sympy.parsing import sympy_parser as parser
 
-from rlkit.config import RewardConfig
 from rlkit.data.exporting import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
 from rlkit.domains.arc import corpus
@@ -24,7 +23,6 @@ from rlkit.domains.logic import puzzle, solutions, unique
 from rlkit.domains.math.tasks import FAMILIES
 from rlkit.domains.reasoning import REFUSED
 from rlkit.errors import UserError
-from rlkit.rewards import Router
 from rlkit.rewards.grading import grade
 from rlkit.seeds import generator
 
@@ -57,10 +55,11 @@ def found(pattern: str, text: str) -> re.Match[str]:
     return match
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k != "programs"], ids=name)
+@pytest.mark.parametrize("kind", KINDS, ids=name)
 def test_every_truth_scores_one_and_another_one_does_not(kind):
     source = sources.parse(kind)
-    tasks = [source.task(START + k) for k in range(15 if kind in GYM else 60)]  # theirs in the sandbox
+    count = 6 if kind == "programs" else 15 if kind in GYM else 60  # theirs in the sandbox
+    tasks = [source.task(START + k) for k in range(count)]
     compared = 0
     for task, other in zip(tasks, tasks[1:] + tasks[:1], strict=True):
         right = reference_response(task)
@@ -90,15 +89,6 @@ def test_programs_agree_with_their_source_and_their_tests(tmp_path):
     path = tmp_path / "programs.py"
     path.write_text("\n".join(script))
     subprocess.run([sys.executable, path], check=True, timeout=60)
-
-
-def test_programs_are_graded_by_the_sandbox():
-    tasks = [sources.parse("programs").task(START + k) for k in range(6)]
-    with Router(RewardConfig(timeout=60)) as router:
-        right = router.grade([(t, reference_response(t)) for t in tasks])
-        others = zip(tasks, tasks[1:] + tasks[:1], strict=True)
-        wrong = router.grade([(t, reference_response(o)) for t, o in others])
-    assert [r.value for r in right] == [1] * 6 and [r.value for r in wrong] == [0] * 6
 
 
 def test_steps_say_in_words_and_code_the_same_number_of_constants():

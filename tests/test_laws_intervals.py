@@ -206,7 +206,7 @@ def test_plain_intervals_of_correlated_runs_miss_and_cluster_ones_do_not():
     for seed in range(60):
         df = curve("good", 9000 + seed, runs=8, rho=0.6, offset=0.004)
         plain.append(rlkit.fit(df, "sigmoid", y="rate", bootstrap=0).interval())
-        options = {"cluster": "run", "bootstrap": 150, "seed": seed}
+        options = {"cluster": "run", "bootstrap": 100, "seed": seed}
         clustered.append(rlkit.fit(df, "sigmoid", y="rate", loss="ls", **options).interval())
     assert coverage(plain, truth)["A"] < 0.85
     assert coverage(clustered, truth)["A"] >= 0.88  # 0.94 in 100 copies

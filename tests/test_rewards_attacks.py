@@ -7,6 +7,7 @@ another's percentage, multiple of a thousand or neighbour within 0.1 %), and how
 import json
 import random
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,54 +18,21 @@ from rlkit.domains import resolve, scorers
 from rlkit.rewards import Router
 from rlkit.rewards.grading import grade
 
-TRUTHS = {
-    "codegen__x": {"inputs": ["1\n"], "outputs": ["1\n"]},
-    "simulation__cruxeval-o": {"functional": "def f(x):\n    return x"},
-    "simulation__codeio": '"output": 1',
-    "simulation__arcagi1": [[1]],
-    "logic__zebra_x": {"header": ["House", "Drink"], "rows": [["1", "tea"]]},
-    "logic__ordering_x": ["a", "b"],
-    "stem__supergpqa": "A",
-}
-INFO = {
-    "simulation__cruxeval-o": {"input": "1", "output": "1"},
-    "ifeval": {"instruction_id_list": ["punctuation:no_comma"]},
-}
-GYM = {
-    "countdown": {"numbers": [1, 2], "target": 3},
-    "puzzle24": {},
-    "simple_integration": {"variable": "x", "integrand": "x"},
-    "intermediate_integration": {"variable": "x", "integrand": "x"},
-    "polynomial_multiplication": {"result": "x"},
-    "string_insertion": {},
-    "spiral_matrix": {},
-    "binary_matrix": {},
-    "n_queens": {"valid_answers": ["Q"]},
-    "chain_sum": {},
-}
+ATTACKED = {case["source"]: (case["truth"], case["info"]) for case in records("attacked")}
 WAYS = (r"\boxed{%s}", "<answer>%s</answer>", "```python\n%s\n```", "Answer: %s", "%s")
 
 
-def injections(mark):
-    """Python, sympy, format strings, pickles and YAML tags that would write the environment to a file."""
-    return [case["text"].replace("MARK_FILE", str(mark)) for case in records("injections")]
-
-
 def rows(mark):
-    """Every registered scorer with every injection, in the places where answers stand."""
-    sources = [name.replace("*", "x") for name in scorers.names()]
-    sources += [name for name in (*TRUTHS, *INFO) if name not in sources]
-    for source in [s for s in sources if resolve(s) is not resolve("codegen__x") or s == "codegen__x"]:
-        if resolve(source) is resolve("reasoning_gym__x"):
-            continue  # see below
-        programs = resolve(source) is resolve("codegen__x")  # they are run, in the sandbox
-        for text in injections(mark):
-            for way in WAYS[2:3] if programs else WAYS:
-                yield source, way % text, TRUTHS.get(source, "42"), INFO.get(source)
-    for name, metadata in GYM.items():
-        info = {"entry": {"answer": "7", "metadata": {"source_dataset": name, **metadata}}}
-        for text in injections(mark):
-            yield f"reasoning_gym__{name}", f"<answer>{text}</answer>", "7", info
+    """Every registered scorer with every injection, in the places where answers stand.
+
+    Python, sympy, format strings, pickles and YAML tags that would write the environment to a file."""
+    named = [*(name.replace("*", "x") for name in scorers.names()), *ATTACKED]
+    each = {name if name.startswith("reasoning_gym__") else resolve(name): name for name in named}
+    texts = [case["text"].replace("MARK_FILE", str(mark)) for case in records("injections")]
+    for source in each.values():
+        ways = WAYS[2:3] if source == "codegen__x" else WAYS[1:2] if "reasoning_gym" in source else WAYS
+        truth, info = ATTACKED.get(source, ("42", None))
+        yield from ((source, way % text, truth, info) for text, way in product(texts, ways))
 
 
 def test_no_scorer_runs_what_a_response_says(monkeypatch):
@@ -102,7 +70,9 @@ def test_the_scorers_of_reasoning_gym_that_evaluate_are_all_attacked():
         if "eval(" in scoring.replace('eval(entry["answer"])', "") or "parse_expr(" in scoring:
             found.add(path.stem)
     # Evaluate only what the item holds.
-    assert found - {"bitwise_arithmetic", "propositional_logic"} <= set(GYM)
+    assert found - {"bitwise_arithmetic", "propositional_logic"} <= {
+        name.removeprefix("reasoning_gym__") for name in ATTACKED
+    }
 
 
 RNG = random.Random(5)
@@ -178,22 +148,8 @@ def test_every_truth_is_right_for_itself_alone(name):
 
 
 PIECES = [*ATOMS, *(case["text"] for case in records("odd_pieces")), "9" * 5000]
-IFEVAL = {
-    "detectable_format:title": {}, "detectable_format:json_format": {}, "change_case:english_lowercase": {},
-    "length_constraints:number_sentences": {"num_sentences": 3, "relation": "at least"}, "punctuation:no_comma": {},
-    "detectable_format:number_bullet_lists": {"num_bullets": 3}, "language:response_language": {"language": "de"},
-    "length_constraints:nth_paragraph_first_word": {"num_paragraphs": 3, "nth_paragraph": 1, "first_word": "x"},
-    "detectable_format:number_highlighted_sections": {"num_highlights": 2},
-}  # fmt: skip
-COUNTDOWN = {"answer": "7", "metadata": {"source_dataset": "countdown", **GYM["countdown"]}}
-IN_SANDBOX = ("simulation__codeio", "simulation__cruxeval-o", "codegen__x")
-TASKS = {name: (truths[0], {}) for name, (_, truths, _) in SCORERS.items()} | {
-    "math__half": (r"\frac{1}{2}", {}),
-    "ifeval": (list(IFEVAL.values()), {"instruction_id_list": list(IFEVAL)}),
-    "reasoning_gym__countdown": ("7", {"entry": COUNTDOWN}),
-    "simulation__string_trace": ("bca", {}),
-    **{name: (TRUTHS[name], INFO.get(name, {})) for name in IN_SANDBOX},
-}  # fmt: skip
+TASKS = {name: (truths[0], {}) for name, (_, truths, _) in SCORERS.items()}
+TASKS |= {case["source"]: (case["truth"], case["info"]) for case in records("fuzzed")}
 
 
 def degenerate(rng: random.Random) -> str:
