@@ -94,7 +94,8 @@ def test_the_final_answer_is_the_last_one_given_outside_the_reasoning_and_so_are
 
 def test_the_share_that_is_right_is_paid_only_on_request():
     def paid(*row) -> list:
-        return [grade(*row, Grading(RewardConfig(partial_credit=wanted))).value for wanted in (False, True)]
+        both = (Grading(RewardConfig(partial_credit=wanted)) for wanted in (False, True))
+        return [grade(*row[:4], grading).value for grading in both]
 
     def table(header, *drinks) -> str:
         rows = [[str(house), drink] for house, drink in enumerate(drinks, 1)]

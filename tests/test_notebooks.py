@@ -32,19 +32,13 @@ from rlkit.training.run import TrainingRun
 
 ROOT = Path(__file__).parent.parent
 ALL = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
-STUDIES = {case["study"]: case["overrides"] for case in records("notebooks_small")}
-SMALL = STUDIES.pop("every")  # a second a run; everything else is as the params file has it
-SAYS = {"data_scale": "repeated_data: L =", "sft_rl_ratio": "budget"}
-LAWS = {  # that each draws, as `rlkit figures` does
-    "model_scale": "law_of_size_and_steps", "data_scale": "law_of_repeats", "sft_rl_ratio": "",
-    "mixed_domains": "law_of_domains", "pass_at_k": "law_of_coverage", "algorithms": "law_of_cells",
-    "allocation": "frontier", "quickstart": "scaling_law",
-}  # fmt: skip
+STUDIES = {case["study"]: case for case in records("notebooks_small")}
+SMALL = STUDIES.pop("every")["overrides"]  # a second a run; everything else is as the params file has it
 
 
 def trained(name: str, root: Path) -> dict:
     """Train the study's runs here; the parameters of its notebook."""
-    params, overrides = f"params/{name}.yaml", {**SMALL, **STUDIES[name]}
+    params, overrides = f"params/{name}.yaml", {**SMALL, **STUDIES[name]["overrides"]}
     plan = make_plan(params, overrides, root)
     plan.record()
     for run in plan.runs:
@@ -107,12 +101,12 @@ def test_a_study_notebook_ends_with_figures_and_a_table(name, tmp_path, quicksta
     assert {picture[:4] for picture in pictures} <= {b"\x89PNG", "iVBO"}, "a file's bytes, or in base 64"
     assert all((folder / "figures" / f"{stem}.csv").read_text() for stem in saved)
     assert (name != "sft_rl_ratio") or {"differences", "learning_curves"} <= saved
-    again, missing, _ = render(folder, only=[LAWS[name] or "before_after"], out=tmp_path / "again")
+    again, missing, _ = render(folder, only=[STUDIES[name]["figure"]], out=tmp_path / "again")
     assert not missing and {path.stem for path in again} <= saved
     for path in (path for path in again if path.suffix in (".png", ".csv")):
         assert path.read_bytes() == (folder / "figures" / path.name).read_bytes(), path.name
     said = " ".join(str(data) for data in shown)
-    assert SAYS.get(name, "") in said and "Traceback" not in said
+    assert STUDIES[name]["says"] in said and "Traceback" not in said
     made = shown[-1]["text/html"]
     runs = json.loads((folder / "study.json").read_text())["runs"]
     assert all(run in made for run in runs) and "torch" in made and "commit" in made

@@ -36,7 +36,7 @@ def test_every_dependency_has_a_reason_and_is_imported():
     source = "\n".join(path.read_text() for path in (ROOT / "rlkit").rglob("*.py"))
     names = re.findall(r'^    "([\w.-]+)', listed.split("[project.opt")[0], re.MULTILINE)
     other = {"pyyaml": "yaml", "harper-py": "harper"}
-    modules = {other.get(name, name.lower()).replace("-", "_") for name in names}
+    modules = {(other.get(name) or name.lower()).replace("-", "_") for name in names}
     unused = {m for m in modules if not re.search(rf"^\s*(import|from) {m}\b", source, re.MULTILINE)}
     # a command, a kernel, a pin of what verl needs
     assert unused == {"jupyterlab", "ipykernel", "tensordict"}
