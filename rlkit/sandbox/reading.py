@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import re
 import sys
 from collections import deque
@@ -31,6 +32,13 @@ _IN_PROCESS = frozenset(
 )
 """What tests use to look into the process that the program runs in, or to leave files for it."""
 _CLASS_NAME = re.compile("[A-Z]|[A-Z][a-zA-Z0-9]*[a-z][a-zA-Z0-9]*")
+_LOOPS = {
+    "map",
+    "filter",
+    "iter",
+    "zip",
+    *dir(itertools),
+}  # which a StopIteration of what they call would end
 _BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaisesRegex", "assertIsInstance")
 
 
@@ -155,12 +163,18 @@ class TestCode:
 
 
 class Counted(ast.NodeTransformer):
-    """Changes a tree so that every check calls `__check__()` first, and `raises(StopIteration)` is of `__stop__`."""
+    """Changes a tree so that every check calls `__check__()` first, and a StopIteration that is expected, in arguments
+    or after statements without a loop that it would end, is one of the tuple `__stop__`."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        for argument in node.args:
-            if isinstance(argument, ast.Name) and argument.id == "StopIteration":
-                argument.id = "__stop__"
+        node.args = [_stops(argument) for argument in node.args]
+        return self.generic_visit(node)
+
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        inside = [part for statement in node.body for part in ast.walk(statement)]
+        if not any(isinstance(part, ast.For | ast.comprehension) or _name(part) in _LOOPS for part in inside):
+            for handler in node.handlers:
+                handler.type = handler.type and _stops(handler.type)
         return self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> Any:
@@ -181,6 +195,15 @@ def last_function(program: str) -> str | None:
     uses = {f.name: {_name(n) for n in ast.walk(f)} for f in functions}
     free = [name for name in uses if not any(name in uses[other] for other in uses if other != name)]
     return (free or [*uses, None])[-1]
+
+
+def _stops(node: ast.expr) -> ast.expr:
+    """A named exception, or a tuple of them, with `*__stop__` in place of StopIteration."""
+    elements = node.elts if isinstance(node, ast.Tuple) else [node]
+    if "StopIteration" not in map(_id, elements):
+        return node
+    text = ", ".join("*__stop__" if _id(e) == "StopIteration" else ast.unparse(e) for e in elements)
+    return ast.copy_location(ast.parse(f"({text},)", mode="eval").body, node)
 
 
 def _id(node: ast.AST) -> str:

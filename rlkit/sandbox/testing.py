@@ -165,7 +165,7 @@ class _Run:
         self.variables = {n for n in mine & self.code.free if not callable(found[n])}
         sys.modules["solution"] = solution = types.ModuleType("solution")
         vars(solution).update({n: v for n, v in found.items() if n in self.code.explicit} | bound)
-        self.space.update(bound, __check__=self.check, __stop__=STOP if sock else StopIteration)
+        self.space.update(bound, __check__=self.check, __stop__=(StopIteration, STOP))
 
     def statements(self) -> bool:
         """Run the tests statement by statement; each assertion at the top is a test. Whether to go on."""
