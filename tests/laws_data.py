@@ -2,26 +2,13 @@
 
 import numpy as np
 import pandas as pd
+from cases import records
 
 from rlkit.laws import laws
 from rlkit.laws.solver import to_space
 
-CHINCHILLA = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
-TRUTHS = {
-    "power": {"A": 5.0, "alpha": 0.1},
-    "saturating_power": {"E": 1.8, "A": 30.0, "alpha": 0.4},
-    "rising_power": {"A": 0.8, "D": 2.0, "B": 0.3},
-    "logarithmic": {"a": -0.1, "b": 0.05},
-    "logit_linear": {"a": -6.0, "b": 0.5},
-    "logit_plane": {"a": -12.0, "b": 0.4, "c": 0.3},
-    "chinchilla": CHINCHILLA,
-    "data_constrained": {**CHINCHILLA, "R_D": 15.0, "R_N": 5.0},
-    "repeated_data": {"E": 1.69, "B": 410.7, "beta": 0.28, "R_D": 15.0},
-    "sigmoid": {"R0": 0.1, "A": 0.6, "C_mid": 2e3, "B": 1.4},
-    "tan": {"k_max": 0.2, "N0": 2e9, "e0": 0.5, "e1": -0.05},
-    "best_share": {"E": 0.4, "K": 0.5, "s_best": 0.6},
-    "coverage": {"a": 5.0, "b": 0.3},
-}
+TRUTHS = {case["law"]: case["params"] for case in records("laws_truths")}
+CHINCHILLA = TRUTHS["chinchilla"]
 RANGES = {"N": (5e7, 2e10), "D": (1e9, 3e11), "X": (1e3, 1e6), "x": (1e2, 1e7), "C": (1e2, 3e4)}
 RANGES |= {"k": (1.0, 1e4), "s": (0.05, 0.95)}
 # Four sizes whose curves reach 10, 8, 2.5 and 1 times C_mid (R0, A, C_mid, B, C_max).

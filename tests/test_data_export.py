@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import table
 from typer.testing import CliRunner
 
 from rlkit.cli import app
@@ -74,13 +75,7 @@ def test_a_bare_reference_answer_has_the_form_that_the_prompt_asks_for():
         assert answer is not None and answer.startswith(start)
 
 
-@pytest.mark.parametrize(
-    ("truth", "answer"),
-    [
-        ("6*7=42\n#### 42", "42"), (r"\\frac{5}{4}", r"\frac{5}{4}"), (r"$\boxed{7}$", "7"), ("$5$", "5"),
-        (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(*table("data_reference_answer_is_spelled_as"))
 def test_a_reference_answer_is_spelled_as_a_model_does(truth, answer):
     task = Task.ask("math__x", "Give it in \\boxed{}.", truth)
     assert reference_response(task) == rf"\boxed{{{answer}}}"

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from cases import table
 from laws_data import curve
 
 import rlkit
@@ -105,15 +106,7 @@ def test_any_law_is_drawn_with_its_held_out_points():
         figures.law(rlkit.fit(groups, "logit_plane", y="r", x={"N": "N", "X": "D"}, group="g", bootstrap=0))
 
 
-@pytest.mark.parametrize(
-    "docstring, begins",
-    [
-        ("y = A·x^-alpha, as in a paper", r"$y = A\,x^{-\alpha}$"),
-        ("R = R0 + (A - R0)·x^B_mid (Author 2025)", r"$R = R_{0} + (A - R_{0})\,x^{B_{\mathrm{mid}}}$"),
-        ("My own words about it", "my own"),
-        ("y = {A}^^x", "my own"),
-    ],
-)
+@pytest.mark.parametrize(*table("figures_formula_that_begins_a_laws"))
 def test_the_formula_that_begins_a_laws_docstring_stands_in_its_figure(docstring, begins):
     def mine(x, *, A, alpha):
         return A * x**-alpha

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from cases import table
 from laws_data import CHINCHILLA, curve, planted, scattered
 from typer.testing import CliRunner
 
@@ -104,14 +105,7 @@ def test_a_wide_export_is_a_fit_for_each_run(tmp_path):
     assert "20 of 40 rows" in alone.output and "exclude: missing a - val/mean@1 (20 rows)" in alone.output
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "N;error\n600000000;0,317\n1700000000;0,196\n4000000000;0,115\n8000000000;0,102\n",
-        "N;error\n0.6B;31.7%\n1.7B;19.6%\n4B;11.5 %\n8e9;10.2%\n",
-        'N,error\n"600,000,000",0.317\n"1,700,000,000",0.196\n"4,000,000,000",0.115\n"8,000,000,000",0.102\n',
-    ],
-)
+@pytest.mark.parametrize(*table("laws_tables_of_other_places_are"))
 def test_tables_of_other_places_are_read_as_they_are(tmp_path, text):
     (tmp_path / "a.csv").write_text(text, encoding="utf-8-sig")
     options = ["--law", "power", "--y", "error", "--map", "x=N", "--out", tmp_path / "f.json"]

@@ -11,14 +11,7 @@ from rlkit.params import override, parse_overrides, parse_yaml, read_yaml, valid
 from rlkit.registry import Component, Registry
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("yes", "yes"), ("on", "on"), ("1e-5", 1e-5), ("12:30", "12:30"), ("12:30:00", "12:30:00"), ("007", 7),
-        ("2024-01-01", "2024-01-01"), ("1_000", 1000), ("true", True), ("~", None), ("", None), (".inf", float("inf")),
-        ("[1, 2.5, a]", [1, 2.5, "a"]), ("+5", 5), ("1.e3", 1000.0), ("{<<: {a: 1}, b: 2}", {"a": 1, "b": 2}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(*table("params_scalars_mean_what_they_look"))
 def test_scalars_mean_what_they_look_like(text, value):
     found = parse_yaml(f"key: {text}")["key"]
     assert found == value and type(found) is type(value)

@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import nbformat
 import psutil
 import pytest
+from cases import table
 
 import rlkit
 from rlkit.errors import UserError
@@ -212,14 +213,7 @@ def test_a_job_whose_number_is_not_known_yet_is_cancelled(slurm, tmp_path, monke
     assert not Path("queued").exists() and "--job-name=mine-" in Path("submitted").read_text()
 
 
-@pytest.mark.parametrize(
-    "name, options, message",
-    [
-        ("rey", {}, "Did you mean 'ray'"),
-        ("local", {"num_gpus": 1}, "--option num_gpus is for ray and slurm"),
-        ("ray", {"adress": "auto"}, "adress"),
-    ],
-)
+@pytest.mark.parametrize(*table("studies_wrong_executors_are_one_sentence"))
 def test_wrong_executors_are_one_sentence(name, options, message):
     with pytest.raises(UserError, match=message):
         make_executor(name, 1, 1, options)
