@@ -103,9 +103,15 @@ def lint_rows(tmp_path, content, **options):
     return lint([path], held_out=[tests], **options)
 
 
-def test_clean_rows_have_no_findings(tmp_path):
+def test_clean_rows_have_no_findings_and_no_rows_are_an_error(tmp_path):
     report = lint_rows(tmp_path, CLEAN, tokenizer=byte_tokenizer(), score=True)
     assert report.findings == [] and report.exit_status == 0 and report.rows == 300
+    (tmp_path / "a.jsonl").write_text("\n\n")
+    report = lint([tmp_path / "a.jsonl"])
+    (finding,) = report.findings
+    assert (finding.check, finding.detail, report.exit_status) == ("schema", "no rows", 2)
+    with pytest.raises(UserError, match="There is no file"):
+        lint([tmp_path / "absent.parquet"])
 
 
 def test_planted_defects_are_found_by_kind(tmp_path):
@@ -175,15 +181,6 @@ def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(t.to_row()) for t in same))
     checks = {f.check for f in lint([tmp_path / "rows.jsonl"]).findings}
     assert not checks & {"duplicate", "conflict", "held_out"}
-
-
-def test_a_file_without_rows_is_an_error_and_one_that_is_not_there_refused(tmp_path):
-    (tmp_path / "a.jsonl").write_text("\n\n")
-    report = lint([tmp_path / "a.jsonl"])
-    (finding,) = report.findings
-    assert (finding.check, finding.detail, report.exit_status) == ("schema", "no rows", 2)
-    with pytest.raises(UserError, match="There is no file"):
-        lint([tmp_path / "absent.parquet"])
 
 
 def test_control_tokens_are_those_of_the_tokenizer(tmp_path):

@@ -49,15 +49,12 @@ def test_apportion_is_websters_method():
         assert apportion(seats, votes).tolist() == [won[i] for i in range(4)]
 
 
-def test_a_resumed_run_continues_with_the_next_row():
+def test_a_resumed_run_continues_with_the_next_row_and_seeds_give_other_rows():
     c = config({"kind": "arithmetic", "weight": 3}, "string_trace")
     tests = held_out(c)
     whole = ids(TaskStream(c, tests), 1, 12)
     assert ids(TaskStream(c, tests), 1, 5) + ids(TaskStream(c, tests), 6, 12) == whole
     assert ids(TaskStream(c, tests), 7, 7) == whole[6 * 16 : 7 * 16], "a batch needs no earlier batch"
-
-
-def test_seeds_give_other_rows_and_the_same_held_out_set():
     other = config({"kind": "arithmetic", "weight": 0.3}, seed=2, train_max_samples=400)
     assert [t.id for t in held_out(config(seed=1))] == [t.id for t in held_out(other)]
     rows = [set(ids(TaskStream(config(seed=seed), []), 1, 10)) for seed in (1, 2)]

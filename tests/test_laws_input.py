@@ -37,15 +37,12 @@ def test_rows_that_cannot_be_together_are_one_clear_sentence():
     refused(GROUPS, {"group": "g"}, "In group 'b': x")
 
 
-def test_a_pass_rate_of_zero_is_refused_only_under_a_logarithm():
+def test_a_pass_rate_of_zero_is_refused_only_under_a_logarithm_and_lists_hide_no_duplicates():
     df = curve("well", 0)
     df.loc[0, "rate"] = 0.0
     with pytest.raises(UserError, match="no logarithm"):
         rlkit.fit(df, "sigmoid", y="rate", log=True)
     assert rlkit.fit(df, "sigmoid", y="rate", loss="ls").params["A"] == pytest.approx(0.42, abs=0.02)
-
-
-def test_a_column_of_lists_does_not_hide_duplicate_rows():
     df = scattered(n=20).assign(tags=pd.Series([["a"]] * 20))
     assert rlkit.fit(df, "chinchilla", y="loss").table.record["rows"] == 20
     with pytest.raises(UserError, match="more than once"):

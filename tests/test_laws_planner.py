@@ -29,11 +29,15 @@ def test_the_optimum_is_the_closed_form(C):
     assert not row["at_edge"]
 
 
-def test_a_fit_carries_its_uncertainty_into_the_plan():
+def test_a_fit_carries_its_uncertainty_into_the_plan_which_says_how_many_seeds_show_a_difference():
     fit = rlkit.fit(scattered(), "chinchilla", y="loss", bootstrap=100)
     row = allocate(fit, [1e21]).iloc[0]
     assert row["N_low"] < row["N"] < row["N_high"]
     assert row["y_low"] < row["y"] < row["y_high"]
+    # two cells of n seeds differ with variance 2·0.03²/n: 0.02 is 2.8 of its roots at n = 2·0.03²·(2.8/0.02)²
+    assert plan({"difference": 0.02, "spread": 0.03}).summary().startswith("About 36 seeds a cell would show")
+    assert "About 9 seeds" in plan({"difference": 0.04, "spread": 0.03}).summary()
+    assert "ask more problems" in plan({"difference": 0.02, "spread": 0.03, "error": 0.01}).summary()
 
 
 def grid(N, D):
@@ -84,13 +88,6 @@ def test_a_plan_file_does_all_of_it(tmp_path):
     assert once is not None and once["width"].iloc[1] > result.design["width"].iloc[1]
     with pytest.raises(UserError, match="Did you mean 'noise'"):
         plan(path, {"nosie": 1})
-
-
-def test_a_plan_says_how_many_seeds_show_a_difference():
-    # two cells of n seeds differ with variance 2·0.03²/n: 0.02 is 2.8 of its roots at n = 2·0.03²·(2.8/0.02)²
-    assert plan({"difference": 0.02, "spread": 0.03}).summary().startswith("About 36 seeds a cell would show")
-    assert "About 9 seeds" in plan({"difference": 0.04, "spread": 0.03}).summary()
-    assert "ask more problems" in plan({"difference": 0.02, "spread": 0.03, "error": 0.01}).summary()
 
 
 def test_a_plan_says_what_its_fit_cannot_and_where_it_leaves_its_data(tmp_path):

@@ -182,7 +182,22 @@ def test_every_factor_of_a_grid_is_compared_with_its_baseline_all_else_equal():
     assert set(runs.differences(found)) == {"optim.lr", "clip_ratio_high"}
 
 
-def test_pass_at_k_crosses_where_a_gain_is_lost():
+def test_seeds_are_averaged_and_not_pooled():
+    """Pooled samples would give the pass@k of a mixture of policies, and k up to the samples of all."""
+    rows = {}
+    for seed, after in ((0, "1111"), (1, "0000")):
+        rows |= {("small", 0, "t", seed): "1000", ("small", 30, "t", seed): after}
+    curves = comparisons.pass_at_k_ends(evals(rows)).set_index(["when", "k"])["value"]
+    assert sorted(set(curves.index.get_level_values("k"))) == [1, 2, 4]
+    assert curves["after"].tolist() == [0.5, 0.5, 0.5] and curves["before"].loc[4] == 1.0
+
+
+def test_pass_at_k_crosses_where_a_gain_is_lost_and_diversity_is_that_of_a_runs_samples():
+    rows = {("small", 0, "t", 0): "1abc", ("small", 30, "t", 0): "1111",
+            ("small", 0, "u", 0): "aabb", ("small", 30, "u", 0): "aaab"}  # fmt: skip
+    table = comparisons.diversity(evals(rows)).set_index("when")
+    assert table["distinct"].to_dict() == {"before": (1 + 0.5) / 2, "after": (0.25 + 0.5) / 2}
+    assert table["solved"].to_dict() == {"before": 0.5, "after": 0.5}
     rows = {}
     for task in range(40):  # before: all problems solved half of the time; after: half of them always
         rows[("small", 0, f"t{task}", 0)] = "10" * 4
@@ -197,24 +212,6 @@ def test_pass_at_k_crosses_where_a_gain_is_lost():
     assert 0.5 < row["crosses"] <= 1 and row["largest_k"] == 8
     better = {key: "1111" if key[1] else "1000" for key in rows}
     assert np.isnan(comparisons.crossing(evals(better))["k"].item())
-
-
-def test_seeds_are_averaged_and_not_pooled():
-    """Pooled samples would give the pass@k of a mixture of policies, and k up to the samples of all."""
-    rows = {}
-    for seed, after in ((0, "1111"), (1, "0000")):
-        rows |= {("small", 0, "t", seed): "1000", ("small", 30, "t", seed): after}
-    curves = comparisons.pass_at_k_ends(evals(rows)).set_index(["when", "k"])["value"]
-    assert sorted(set(curves.index.get_level_values("k"))) == [1, 2, 4]
-    assert curves["after"].tolist() == [0.5, 0.5, 0.5] and curves["before"].loc[4] == 1.0
-
-
-def test_diversity_is_that_of_a_runs_samples():
-    rows = {("small", 0, "t", 0): "1abc", ("small", 30, "t", 0): "1111",
-            ("small", 0, "u", 0): "aabb", ("small", 30, "u", 0): "aaab"}  # fmt: skip
-    table = comparisons.diversity(evals(rows)).set_index("when")
-    assert table["distinct"].to_dict() == {"before": (1 + 0.5) / 2, "after": (0.25 + 0.5) / 2}
-    assert table["solved"].to_dict() == {"before": 0.5, "after": 0.5}
 
 
 @pytest.mark.parametrize("seeds", [2, 1])

@@ -131,9 +131,7 @@ def test_a_notebook_is_parameterized_by_a_file_and_overrides(name):
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
-def test_a_run_that_is_stopped_before_its_first_step_ends_its_notebook_well(
-    evaluated, tmp_path, monkeypatch, capsys
-):
+def test_a_run_stopped_before_its_first_step_ends_its_notebook_well(evaluated, tmp_path, monkeypatch, capsys):
     def stop(_):
         raise Interrupted
 

@@ -42,23 +42,20 @@ def test_every_dependency_has_a_reason_and_is_imported():
     assert unused == {"jupyterlab", "ipykernel", "tensordict"}
 
 
-def test_every_room_has_its_place():
+def test_every_room_has_its_place_and_imports_run_downwards():
     order = in_order(ROOT)
     rooms = {p.stem for p in (ROOT / "rlkit").iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
     assert set(order) == rooms - {"__init__", "__main__"} and len(order) == len(set(order))
     assert len([room for room in order if (ROOT / "rlkit" / f"{room}.py").exists()]) <= 10
+    order = in_order(ROOT)
+    pairs = [(module, room) for module, rooms in imports(ROOT).items() for room in rooms]
+    assert [p for p in pairs if order.index(p[1]) < order.index(p[0].split(".")[1])] == []
 
 
 def test_every_folder_says_what_comes_in_and_what_goes_out():
     folders = [path for path in (ROOT / "rlkit").rglob("__init__.py") if path.parent != ROOT / "rlkit"]
     said = {path.parent.name: ast.get_docstring(ast.parse(path.read_text())) or "" for path in folders}
     assert [name for name, text in said.items() if "In: " not in text or "Out: " not in text] == []
-
-
-def test_imports_run_downwards():
-    order = in_order(ROOT)
-    pairs = [(module, room) for module, rooms in imports(ROOT).items() for room in rooms]
-    assert [p for p in pairs if order.index(p[1]) < order.index(p[0].split(".")[1])] == []
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -122,9 +122,7 @@ def test_a_full_disk_and_an_unwritable_folder_are_said_before_the_start(tmp_path
         RunStore.open(config(), other)
 
 
-def test_why_a_run_ended_is_written_on_a_disk_that_is_full_but_for_what_was_kept_for_it(
-    tmp_path, monkeypatch
-):
+def test_why_a_run_ended_is_written_on_a_full_disk_in_what_was_kept_for_it(tmp_path, monkeypatch):
     from rlkit.results import store as module
 
     def full(path, text):
@@ -140,15 +138,6 @@ def test_why_a_run_ended_is_written_on_a_disk_that_is_full_but_for_what_was_kept
         store.update(status="failed", reason="the disk is full")
         state = run_state(store.folder)
     assert (state.status, state.reason) == ("failed", "the disk is full")
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path):
-    target = tmp_path / "run.json"
-    files.write_text(target, "old")
-    with pytest.raises(UserError, match="No space left on device"), files.replacing(target) as temporary:
-        temporary.write_text("half of the n")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
 
 
 def test_what_a_killed_writer_left_goes_with_a_write_an_hour_later(tmp_path):
@@ -167,21 +156,24 @@ def test_what_a_killed_writer_left_goes_with_a_write_an_hour_later(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["run.ipynb"] and path.read_text() == "whole"
 
 
-def test_an_error_of_the_caller_is_not_taken_for_a_full_disk(tmp_path):
+def test_a_write_that_fails_leaves_the_old_file_and_an_error_of_the_caller_is_its_own(tmp_path):
     with pytest.raises(FileNotFoundError), files.replacing(tmp_path / "x") as temporary:
         temporary.write_text("x")
         Path(tmp_path / "missing").read_text()
+    target = tmp_path / "run.json"
+    files.write_text(target, "old")
+    with pytest.raises(UserError, match="No space left on device"), files.replacing(target) as temporary:
+        temporary.write_text("half of the n")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
 
 
-def test_provenance_is_recorded(tmp_path):
+def test_provenance_is_recorded_and_the_commit_stays_with_the_numbers_that_it_made(tmp_path, monkeypatch):
     with RunStore.open(config(), tmp_path) as store:
         info = json.loads((store.folder / "run.json").read_text())
     assert info["versions"]["verl"] == "0.9.1" and info["hardware"]["cores"] >= 1
     assert info["process"]["pid"] == os.getpid() and info["status"] == "running"
     assert set(info["git"]) in ({"commit", "dirty"}, set())
-
-
-def test_the_commit_stays_with_the_numbers_that_it_made(tmp_path, monkeypatch):
     for commit, steps in (("a", 2), ("b", 0), ("c", 1)):
         monkeypatch.setattr(
             "rlkit.results.store.git_state", lambda commit=commit: {"commit": commit, "dirty": False}

@@ -160,13 +160,6 @@ def test_an_answer_that_hangs_dies_or_meddles_loses_itself_and_no_other(custom, 
     assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 400)))
 
 
-def test_parts_without_a_json_form_are_said_to_have_none(custom):
-    custom.grade_rows(rows(*["right"] * 400))
-    rewards = custom.grade_rows(rows(*["right"] * 20, "odd", *["right"] * 20))
-    assert [r.error for r in rewards] == [None] * 41
-    assert rewards[20].parts == {"parts": "they have no JSON form"}
-
-
 RIGHT = [1.0, True, {}, None, 0.1]
 FORGED = [
     [],
@@ -191,10 +184,15 @@ def test_each_answer_has_one_outcome_whatever_a_worker_sends(custom_file, messag
         assert [r.correct for r in router.grade_rows(rows("right", "wrong", "right"))] == [True, False, True]
 
 
-def test_slow_answers_are_spread_over_the_workers(custom_file):
+def test_slow_answers_are_spread_over_the_workers_and_one_that_has_grown_too_big_is_replaced(custom_file):
     with own(custom_file, num_workers=4) as router:
         rewards = router.grade_rows(rows(*["pid"] * 68))
     assert len({r.parts["pid"] for r in rewards[8:]}) == 4
+    with own(custom_file) as router:
+        before, *grown = router.grade_rows(rows("pid", "right", "grow", "right"))
+        after, last = router.grade_rows(rows("pid", "right"))
+    assert [r.error for r in (*grown, after, last)] == [None] * 5
+    assert after.parts["pid"] != before.parts["pid"]
 
 
 def test_the_first_answers_are_graded_while_an_iterator_makes_the_next(custom, mark):
@@ -216,13 +214,17 @@ def test_an_iterator_that_fails_leaves_no_answers_behind(custom):
     assert [r.correct for r in custom.grade_rows(rows("right", "wrong"))] == [True, False]
 
 
-def test_a_killed_worker_is_replaced(custom):
+def test_a_killed_worker_is_replaced_and_parts_without_a_json_form_are_said_to_have_none(custom):
     first = custom.grade_rows(rows(*["pid"] * 8))
     for pid in {r.parts["pid"] for r in first}:
         os.kill(pid, signal.SIGKILL)
     rewards = custom.grade_rows(rows(*["right"] * 40))
     assert sum(r.error is not None for r in rewards) <= 2  # at most what the two workers were given
     assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 40)))
+    custom.grade_rows(rows(*["right"] * 400))
+    rewards = custom.grade_rows(rows(*["right"] * 20, "odd", *["right"] * 20))
+    assert [r.error for r in rewards] == [None] * 41
+    assert rewards[20].parts == {"parts": "they have no JSON form"}
 
 
 SLEEPS = ("codegen__x", "```python\nimport time\ntime.sleep(1)\nprint(input())\n```",
@@ -252,14 +254,6 @@ def test_an_answer_is_wrong_if_it_crashes_two_workers_and_an_error_if_the_machin
         (reward, _), (other, _) = call
     assert (reward.correct, other.correct) == (correct, True)
     assert ("died" in (reward.error or "")) == (correct is None)
-
-
-def test_a_worker_that_has_grown_too_big_is_replaced_and_loses_no_answer(custom_file):
-    with own(custom_file) as router:
-        before, *grown = router.grade_rows(rows("pid", "right", "grow", "right"))
-        after, last = router.grade_rows(rows("pid", "right"))
-    assert [r.error for r in (*grown, after, last)] == [None] * 5
-    assert after.parts["pid"] != before.parts["pid"]
 
 
 def test_a_closed_router_has_ended_its_workers_and_what_waits_and_refuses_what_comes_later(custom_file, mark):
@@ -477,9 +471,7 @@ def test_an_exception_of_a_scorer_is_a_wrong_answer_and_counted(monkeypatch):
     ("error", "correct"),
     [("time", False), ("memory", False), ("exit: it ended", False), ("ImportError: sympy", None)],
 )
-def test_a_scorer_that_fails_in_the_sandbox_is_an_error_unless_the_answer_ended_it(
-    monkeypatch, scorer, error, correct
-):
+def test_a_scorer_that_fails_is_an_error_unless_the_answer_ended_it(monkeypatch, scorer, error, correct):
     monkeypatch.setattr(programs, "call_function", lambda *_, **__: [programs.Call(error=error)])
     info = {"entry": {"answer": "1+2", "metadata": {"source_dataset": "countdown"}}}
     row = ("reasoning_gym__countdown", "<answer>1+2</answer>", "1+2", info)

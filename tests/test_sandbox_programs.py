@@ -176,9 +176,7 @@ def test_a_program_makes_no_memory_that_outlives_it_or_is_not_counted(jail, call
     assert run(jail, f"import ctypes\nprint(ctypes.CDLL(None).{call})").stdout == b"-1\n"
 
 
-def test_a_program_may_open_its_standard_streams_by_name_and_finds_nothing_of_our_environment(
-    level, monkeypatch
-):
+def test_a_program_may_open_its_streams_by_name_and_finds_nothing_of_our_environment(level, monkeypatch):
     monkeypatch.setenv("RLKIT_SECRET", "hush")
     program = "import os, sys\nsys.stdin, sys.stdout = open('/dev/stdin'), open('/dev/stdout', 'w')\n"
     program += "print(input(), 'RLKIT_SECRET' in os.environ, 'hush' in open('/proc/self/environ').read())"

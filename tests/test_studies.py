@@ -251,16 +251,13 @@ def _made(path: Path) -> Path:
     return path
 
 
-def test_a_run_keeps_the_threads_that_its_file_names(project):
+def test_a_run_keeps_the_threads_that_its_file_names_and_held_out_cells_are_frozen_before_it(project):
     plan = make_plan("params/tiny.yaml").with_threads(2)
     assert {run.overrides["trainer.num_threads"] for run in plan.runs} == {2}
     edit(project, "total_training_steps: 3", "total_training_steps: 3, num_threads: 4")
     plan = make_plan("params/tiny.yaml").with_threads(2)
     loaded = [rlkit.load("params/tiny.yaml", dict(run.overrides)) for run in plan.runs]
     assert {run.trainer.num_threads for run in [*loaded, *(run.config for run in plan.runs)]} == {4}
-
-
-def test_held_out_cells_are_frozen_before_the_first_run(project):
     make_plan("params/tiny.yaml").record()
     frozen = json.loads((project / "outputs/tiny/study.json").read_text())["holdout"]
     assert frozen == {"model.path": ["ladder-60k"]}
@@ -373,10 +370,8 @@ def test_workers_end_when_the_study_is_killed(project):
 
 def test_runs_of_one_model_do_not_wait_for_each_others_warm_start(project, monkeypatch):
     cost = {"ladder-30k": 1e9, "ladder-60k": 2e9}
-    monkeypatch.setattr(
-        "rlkit.sizing.estimate.estimate",
-        lambda config: SimpleNamespace(flops=cost[config.model.path], seconds=1.0),
-    )
+    costs = {path: SimpleNamespace(flops=flops, seconds=1.0) for path, flops in cost.items()}
+    monkeypatch.setattr("rlkit.sizing.estimate.estimate", lambda config: costs[config.model.path])
 
     def order(**changes) -> list[tuple[str, int]]:
         plan = make_plan("params/tiny.yaml", changes)

@@ -227,10 +227,8 @@ def test_a_cluster_that_asks_for_a_token_is_joined(tmp_path):
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("a" * 64)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"HOME": str(tmp_path)}
-    head = [
-        str(Path(sys.executable).with_name("ray")),
-        *["start", "--head", "--block", "--port=0", "--num-cpus=2"],
-    ]
+    command = str(Path(sys.executable).with_name("ray"))
+    head = [command, "start", "--head", "--block", "--port=0", "--num-cpus=2"]
     short = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # a socket's path has 107 characters at most
     head += ["--include-dashboard=false", f"--temp-dir={short}"]
     ray = subprocess.Popen(head, env=environment, stdout=subprocess.DEVNULL)

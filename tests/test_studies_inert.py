@@ -37,12 +37,9 @@ def test_every_rule_names_keys_that_there_are():
             place = place[part]
 
 
-def test_what_was_set_is_told_from_defaults():
+def test_what_was_set_is_told_from_defaults_and_no_shipped_file_sets_a_key_that_does_nothing():
     run = made(actor={"clip_ratio_high": 0.3, "optim": {"lr": 1e-4}}, seed=3)
     assert set_keys(run) == ["seed", "actor.clip_ratio_high", "actor.optim.lr"]
-
-
-def test_no_shipped_file_sets_a_key_that_does_nothing_to_its_run():
     for path in sorted(Path("params").glob("*.yaml")):
         if path.stem.startswith(("agentic", "custom_domain", "plan")) or "algorithms" in path.stem:
             continue  # no run's file, or one whose variants use what they share

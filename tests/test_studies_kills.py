@@ -39,9 +39,7 @@ def logged(folder: Path) -> int:
 
 @pytest.mark.slow(reason="starts a study twenty-two times")
 @pytest.mark.timeout(3600)
-def test_a_study_that_is_killed_at_random_moments_ends_with_the_bits_of_one_that_is_not(
-    tmp_path, monkeypatch
-):
+def test_a_study_killed_at_random_moments_ends_with_the_bits_of_one_that_is_not(tmp_path, monkeypatch):
     content = {
         "study": "kills", "run": small(60), "grid": {"actor.optim.lr": [1e-4, 1e-3]}, "seeds": [0, 1],
         "analysis": {"notebook": "notebooks/nothing.ipynb"},
