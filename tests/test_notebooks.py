@@ -190,13 +190,18 @@ def test_the_command_of_the_demonstration_prints_its_table(tmp_path, monkeypatch
     assert "Did you mean 'episodes'" in str(wrong.exception)
 
 
-def test_the_notebook_of_a_domain_of_ones_own(tmp_path):
+@pytest.mark.parametrize(("params", "kind"), [("", "business"), ("_environments", "mathematics")])
+def test_the_notebook_of_a_domain_of_ones_own(tmp_path, params, kind):
     training = {"epochs": 1, "max_response_length": 60}
     overrides = {"model": "ladder-10k", "episodes": 20, "problems": 4, "training": training}
-    values = {"overrides": overrides, "root": str(tmp_path)}
+    overrides |= {"distinct": [2, 5, 10]} if params else {}
+    values = {"params": f"params/custom_domain{params}.yaml", "overrides": overrides, "root": str(tmp_path)}
     shown = outputs(execute("notebooks/custom_domain.ipynb", tmp_path / "out.ipynb", values))
     assert sum("image/png" in data for data in shown) >= 1
-    assert (tmp_path / "business" / "offline" / "model.safetensors").exists()
+    assert (tmp_path / kind / "offline" / "model.safetensors").exists()
+    counted = [data["text/html"] for data in shown if "environments" in data.get("text/html", "")]
+    if params:  # a row for each number of environments, on problems that were seen and on held-out ones
+        assert counted and all(counted[0].count(on) == 3 for on in ("held out", "seen"))
     assert "torch" in shown[-1]["text/plain"]
 
 
