@@ -67,7 +67,6 @@ _LEAD = re.compile(  # The output grid is: · {"output": · array(
     r"|[\s{\"'*_`])*[:=(]?[\s*_`]*",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"^ *row ?(\d{1,3}) ?:", re.IGNORECASE | re.MULTILINE)
 _ROW = re.compile(r"\[([^\[\]]*)\]")
 _ROWS = re.compile(r"(?:\[\0(?:,?\0)*,?\]|\0(?:,?\0)+)(?:,dtype=\w+)?[)}.*_`\"']*")
 
@@ -91,12 +90,10 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
 
 def read(text: str) -> list[list[int]]:
     """The grid that a text holds; empty if it holds none or more than one."""
-    labels = [int(number) for number in _LABEL.findall(text[:_LONGEST])]
-    if len(text) > _LONGEST or labels not in ([*range(len(labels))], [*range(1, len(labels) + 1)]):
+    if len(text) > _LONGEST:
         return []
-    text = _LABEL.sub("", _AROUND.sub("", text)).strip().strip("$")
-    if "[" not in text:  # tuples
-        text = text.translate({40: "[", 41: "]"})
+    text = _AROUND.sub("", text).strip().strip("$")
+    text = text if "[" in text else text.translate({40: "[", 41: "]"})  # tuples
     text = _LEAD.sub("", text, count=1)
     if "[" in text:
         if not _ROWS.fullmatch(re.sub(r"\s", "", _ROW.sub("\0", text))):

@@ -109,9 +109,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     if (seconds := extra_info.get("test_timeout")) is not None:
         if not isinstance(seconds, int | float) or not seconds > 0:
             raise UserError(f"extra_info.test_timeout of a program is {seconds!r}: give seconds above 0.")
-        grading.settings = grading.settings.model_copy(
-            update={"timeout": min(seconds, grading.settings.timeout)}
-        )
+        least = min(seconds, grading.settings.timeout)
+        grading.settings = grading.settings.model_copy(update={"timeout": least})
     if tests is None:
         return (_called if truth.get("fn_name") else _run)(program, truth, grading)
     outcome = programs.run_tests(grading, program, tests, grading.seconds())
