@@ -42,7 +42,7 @@ def resolve(data_source: str) -> Scorer:
 
 
 def vocabulary(name: str) -> Any:
-    """The words, or steps of programs, that a generator draws from, in vocabulary.json; a task is a seed's for ever."""
+    """A table of vocabulary.json: what generators draw from (a task is a seed's for ever), and signs in LaTeX."""
     return json.loads(resources.files(__name__).joinpath("vocabulary.json").read_text(encoding="utf-8"))[name]
 
 

@@ -32,14 +32,8 @@ _IN_PROCESS = frozenset(
 )
 """What tests use to look into the process that the program runs in, or to leave files for it."""
 _CLASS_NAME = re.compile("[A-Z]|[A-Z][a-zA-Z0-9]*[a-z][a-zA-Z0-9]*")
-_LOOPS = {
-    "map",
-    "filter",
-    "iter",
-    "zip",
-    *dir(itertools),
-}  # which a StopIteration of what they call would end
 _BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaisesRegex", "assertIsInstance")
+_LOOPS = {"map", "filter", "iter", *dir(itertools)}  # which a StopIteration of what they call would end
 
 
 class TestCode:
@@ -81,6 +75,21 @@ class TestCode:
             elif isinstance(node, ast.arg | ast.ExceptHandler):
                 known.add(node.arg if isinstance(node, ast.arg) else node.name or "")
         return (loaded & self.used) - (known - {"Solution"}) | aliases
+
+    @cached_property
+    def stops(self) -> set[int]:
+        """The lines where it expects a StopIteration of the program, which can end no loop of the tests there."""
+        # What names the exception, and the statements that raise it.
+        parts: list[Any] = [(n.handlers, n.body) for n in self.nodes if isinstance(n, ast.Try)]
+        parts += [(n.items, n.body) for n in self.nodes if isinstance(n, ast.With)]
+        parts += [(n.args[:1], [n]) for n in self.nodes if isinstance(n, ast.Call)]
+        lines: set[int] = set()
+        for named, body in parts:
+            classes = [getattr(n, "type", getattr(n, "context_expr", n)) for n in named]
+            expected = {_id(n) for c in classes if c for n in ast.walk(c)}
+            if "StopIteration" in expected and not _LOOPS & {_name(n) for b in body for n in ast.walk(b)}:
+                lines |= {*range(body[0].lineno, body[-1].end_lineno + 1)}
+        return lines
 
     def fault(self) -> str | None:
         """Why it says nothing about any program, if so: it can reach nothing that fails, or has a test function whose
@@ -163,19 +172,7 @@ class TestCode:
 
 
 class Counted(ast.NodeTransformer):
-    """Changes a tree so that every check calls `__check__()` first, and a StopIteration that is expected, in arguments
-    or after statements without a loop that it would end, is one of the tuple `__stop__`."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        node.args = [_stops(argument) for argument in node.args]
-        return self.generic_visit(node)
-
-    def visit_Try(self, node: ast.Try) -> ast.AST:
-        inside = [part for statement in node.body for part in ast.walk(statement)]
-        if not any(isinstance(part, ast.For | ast.comprehension) or _name(part) in _LOOPS for part in inside):
-            for handler in node.handlers:
-                handler.type = handler.type and _stops(handler.type)
-        return self.generic_visit(node)
+    """Changes a tree so that every check calls `__check__()` first."""
 
     def generic_visit(self, node: ast.AST) -> Any:
         super().generic_visit(node)
@@ -195,15 +192,6 @@ def last_function(program: str) -> str | None:
     uses = {f.name: {_name(n) for n in ast.walk(f)} for f in functions}
     free = [name for name in uses if not any(name in uses[other] for other in uses if other != name)]
     return (free or [*uses, None])[-1]
-
-
-def _stops(node: ast.expr) -> ast.expr:
-    """A named exception, or a tuple of them, with `*__stop__` in place of StopIteration."""
-    elements = node.elts if isinstance(node, ast.Tuple) else [node]
-    if "StopIteration" not in map(_id, elements):
-        return node
-    text = ", ".join("*__stop__" if _id(e) == "StopIteration" else ast.unparse(e) for e in elements)
-    return ast.copy_location(ast.parse(f"({text},)", mode="eval").body, node)
 
 
 def _id(node: ast.AST) -> str:

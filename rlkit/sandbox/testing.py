@@ -15,7 +15,7 @@ import socket
 import sys
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,10 +25,6 @@ from .reading import Counted, TestCode, callee
 
 class NotLoaded(Exception):
     """A program that cannot be called."""
-
-
-STOP = type("StopIteration", (Exception,), {})
-"""What a program's StopIteration is in another process: it ends no loop of the tests."""
 
 
 class _Solution:
@@ -45,10 +41,12 @@ class _Solution:
 
 class Program:
     """A program in another process, at the other end of `channel`, whose functions can be called; both sides have the
-    `shared` classes, by name, from the same prefix. Raises NotLoaded where it fails to load."""
+    `shared` classes, by name, from the same prefix. A StopIteration is one at the lines `stops` of the tests alone.
+    Raises NotLoaded where it fails to load."""
 
-    def __init__(self, channel: plain.Channel, shared: Mapping[str, Any]) -> None:
+    def __init__(self, channel: plain.Channel, shared: Mapping[str, Any], stops: Container[int] = ()) -> None:
         self.plain, self._channel, self.count = plain.Plain(shared), channel, itertools.count()
+        self._stops = stops
         kind, content = channel.receive()
         if kind != "loaded":
             raise NotLoaded(str(content)[:300])
@@ -76,12 +74,14 @@ class Program:
         return value
 
     def _exception(self, base: str, name: str, arguments: list[Any]) -> Exception:
-        """The program's exception as the nearest built-in one: never one that ends this process or a loop."""
+        """The program's exception as the nearest built-in one: never one that ends this process, or a loop of the
+        tests, as a StopIteration does that they do not expect."""
         cls = self.plain.shared.get(name) or getattr(builtins, str(base), None)
+        at = (line for frame, line in traceback.walk_stack(None) if frame.f_code.co_filename == "tests.py")
         if not (isinstance(cls, type) and issubclass(cls, Exception)):
             cls = Exception
-        if issubclass(cls, StopIteration):
-            cls = STOP
+        if issubclass(cls, StopIteration) and next(at, 0) not in self._stops:
+            cls = Exception
         if name != cls.__name__:
             cls = type(str(name), (cls,), {})
         with contextlib.suppress(Exception):
@@ -147,7 +147,7 @@ class _Run:
         if sock:
             classes = {n: v for n, v in self.space.items() if isinstance(v, type)}
             shared = {n: v for n, v in classes.items() if v.__module__ == "__main__"}
-            self.program = Program(plain.Channel(sock), shared)
+            self.program = Program(plain.Channel(sock), shared, self.code.stops)
             found = self.program.names(self.code.used)
         else:
             module, own, before = inside.solution_module(self.job["program"], self.job["prefix"])
@@ -165,7 +165,7 @@ class _Run:
         self.variables = {n for n in mine & self.code.free if not callable(found[n])}
         sys.modules["solution"] = solution = types.ModuleType("solution")
         vars(solution).update({n: v for n, v in found.items() if n in self.code.explicit} | bound)
-        self.space.update(bound, __check__=self.check, __stop__=(StopIteration, STOP))
+        self.space.update(bound, __check__=self.check)
 
     def statements(self) -> bool:
         """Run the tests statement by statement; each assertion at the top is a test. Whether to go on."""

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from rlkit.domains import vocabulary
 from rlkit.domains.math.parse import FONT, OF_ONE, is_wrapped, split
 from rlkit.domains.math.units import Amount, compound, split_unit
 from rlkit.domains.math.values import same_expression
@@ -12,30 +13,8 @@ from rlkit.domains.table import NUMBERS
 
 _RAISED = ("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", "^")
 _LOWERED = ("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₖ", "0123456789+-()nk", "_")
-_SYMBOLS = {
-    "×": "*", "·": "*", "⋅": "*", "÷": "/", "⁄": "/", "−": "-", "–": "-", "—": "-", "‐": "-", "±": r"\pm ",
-    "∓": r"\mp ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
-    "≡": r"\equiv ", "∞": r"\infty ", "∝": r"\propto ", "√": r"\sqrt ", "∪": r"\cup ", "∩": r"\cap ",
-    "∈": r"\in ", "∅": r"\emptyset ", "°": r"\degree ", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"',
-    "″": "''", "→": r"\to ", "∠": r"\angle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
-    "⟨": r"\langle ", "⟩": r"\rangle ", "£": "$", "€": "$", "¥": "$", "₹": "$", "。": ".",
-    "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
-}  # fmt: skip
-_COMMANDS = {
-    name: command
-    for command, names in {
-        r"\text": "textrm textbf textit mbox emph", r"\frac": "dfrac tfrac cfrac nicefrac", "/": "div",
-        r"\mathrm": "mathbf mathit mathsf operatorname boldsymbol bm bf rm unit", r"\ldots ": "dots dotsc cdots",
-        r"\binom": "dbinom tbinom", r"\mod ": "pmod bmod pod", r"\le ": "leq leqslant", r"\ge ": "geq geqslant",
-        r"\ne ": "neq", "<": "lt", ">": "gt", r"\{": "lbrace", r"\}": "rbrace", "[": "lbrack", "]": "rbrack",
-        "(": "lparen", ")": "rparen", "|": "lvert rvert vert mid", "*": "ast cdot times",
-        r"\emptyset ": "varnothing", r"\cup ": "bigcup", r"\phi ": "varphi", r"\setminus ": "smallsetminus backslash",
-        r"\and ": "land wedge", r"\or ": "lor vee", r"\$": "textdollar",
-        " ": "left right middle big bigl bigr Big Bigl Bigr bigg Bigg displaystyle textstyle large Large LARGE huge "
-        "Huge limits checkmark underline quad qquad",
-    }.items()
-    for name in names.split()
-}  # fmt: skip
+_SYMBOLS = vocabulary("unicode")
+_COMMANDS = {name: sign for sign, names in vocabulary("latex").items() for name in names.split()}
 _DENIED = r"[^{}]{0,60}(?:\b(?:can)?not?\b|n't|never|than|least|most|except)"
 _IS = r"(?:(?:is|are|(?:would|will|should|must) be)(?: equal to)?|equals)"
 _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
