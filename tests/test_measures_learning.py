@@ -95,5 +95,5 @@ def test_figures_keep_what_they_draw_and_the_looks_of_their_runs():
     assert {line.get_label(): line.get_color() for line in drawn} == thick
     with pytest.raises(UserError, match="one domain and no suite"):
         runs.domain_curves(df)
-    with pytest.raises(UserError, match="nothing to draw"):
+    with pytest.raises(UserError, match="nothing to compare"):
         runs.needed(need.assign(**{"tokens/response": np.nan}), "tokens/response")

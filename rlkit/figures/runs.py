@@ -145,8 +145,8 @@ def needed(table: pd.DataFrame, x: str, venue: str = "neurips", ax: Axes | None 
     """The level of pass@1 reached against its cost `x`, of a table of `rlkit.measures.learning.needed`, a line a cell;
     bars span its runs, and a point is hollow where only some of them reach the level. `ax`: a panel to draw on."""
     rows = table.dropna(subset=x).sort_values("level")
-    if rows.empty:
-        raise UserError(f"There is nothing to draw: no run reaches a level at a known {x}.")
+    if rows["cell"].nunique() < 2:
+        raise UserError(f"There is nothing to compare: fewer than two cells reach a level at a known {x}.")
     some = rows["reached"] < rows["runs"]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5, ax)

@@ -111,14 +111,17 @@ def by_domain(
 ) -> dict[str, tuple[dict[str, dict[str, LawFit]], pd.DataFrame]]:
     """Error of each domain along training, by model: laws by domain and cell, and the rates of the first cell."""
     check_varied(evals, "data_source")
-    evals, found = evals.assign(domain=evals["data_source"].map(domain_name)), {}
+    fitted = evals[~evals["held_out"].astype(bool)].assign(domain=lambda t: t["data_source"].map(domain_name))
     rates = df[(df["metric"] == PASSED) & (df["data_source"] != "all") & (df["step"] > 0)]
     rates = rates.assign(error=1 - rates["value"], domain=rates["data_source"].map(domain_name))
-    options: Any = {"x": "step", "y": "error", "along": True, "group": "cell"}
-    for name, part in _models(evals).items():
+    found = {}
+    for name, part in _models(fitted).items():
+        cells = in_order(part, "cell")["cell"].tolist()
+        options: Any = {"x": "step", "y": "error", "along": True, "group": "cell" if len(cells) > 1 else None}
         domains = {str(domain): own for domain, own in part.groupby("domain")}
-        fits = _those_that_fit(lambda own: fit_pass_rates(own, "power", **options), domains)
-        found[name] = fits, rates[rates["cell"] == in_order(part, "cell")["cell"].iloc[0]]
+        fits = _those_that_fit(lambda own, o=options: fit_pass_rates(own, "power", **o), domains)
+        fits = fits if len(cells) > 1 else {domain: {cells[0]: one} for domain, one in fits.items()}
+        found[name] = fits, rates[rates["cell"] == cells[0]]
     return found
 
 
