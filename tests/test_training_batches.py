@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from rlkit.errors import RunStopped
-from rlkit.training.batches import collate, comparable, rollout_summary, unequal
+from rlkit.training.batches import collate, comparable, unequal
+from rlkit.training.metrics import rollout_summary
 from rlkit.types import Reward, Rollout, Task
 
 FAILED = Reward.failed("the worker was killed")

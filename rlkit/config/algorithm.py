@@ -56,18 +56,18 @@ class Needs(NamedTuple):
     sum_pi_squared: bool = False  # old log-probs, and squared probabilities summed over the vocabulary
     gamma: bool = False  # it discounts, by algorithm.gamma
     std: bool = False  # it divides by the group's deviation where algorithm.norm_adv_by_std_in_grpo says so
+    tokens: int = 1  # it trains on so many at least: those that divide by the deviation over tokens on two
 
 
 ESTIMATORS = {
-    **dict.fromkeys(("gae", "turn_gae"), Needs(critic=True, gamma=True)),
-    "reinforce_plus_plus": Needs(gamma=True),
+    **dict.fromkeys(("gae", "turn_gae"), Needs(critic=True, gamma=True, tokens=2)),
+    "reinforce_plus_plus": Needs(gamma=True, tokens=2),
+    "reinforce_plus_plus_baseline": Needs(groups=True, tokens=2),
     "remax": Needs(greedy=True),
     "optimal_token_baseline": Needs(sum_pi_squared=True),
     "tir_optimal_token_baseline": Needs(sum_pi_squared=True),
     **dict.fromkeys(("grpo", "grpo_vectorized", "grpo_passk"), Needs(groups=True, std=True)),
-    **dict.fromkeys(
-        ("rloo", "rloo_vectorized", "opo", "gdpo", "reinforce_plus_plus_baseline"), Needs(groups=True)
-    ),
+    **dict.fromkeys(("rloo", "rloo_vectorized", "opo", "gdpo"), Needs(groups=True)),
     "gpg": Needs(),
 }  # fmt: skip
 """What verl's estimators need; those of plugins are not here and need nothing."""

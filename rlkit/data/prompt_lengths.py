@@ -1,4 +1,4 @@
-"""How long prompts are, by the tokenizer of the model, and which of them `data.filter_overlong_prompts` keeps."""
+"""How long prompts are by the model's tokenizer, and which are refused or left out (`data.filter_overlong_prompts`)."""
 
 import json
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlkit.config import RunConfig
+from rlkit.errors import UserError
 from rlkit.models.shapes import at_hand, is_ladder
 from rlkit.types import ENVIRONMENT, Task
 
@@ -15,6 +16,18 @@ def fitting(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
     if not config.data.filter_overlong_prompts:
         return [True] * len(tasks)
     return [tokens <= config.data.max_prompt_length for tokens in prompt_lengths(config, tasks)]
+
+
+def check_lengths(config: RunConfig, tasks: Sequence[Task], where: str) -> None:
+    """Raise UserError where a prompt of the tasks of `where` is longer than data.max_prompt_length."""
+    limit, lengths = config.data.max_prompt_length, prompt_lengths(config, tasks)
+    if tasks and (longest := max(lengths)) > limit:
+        task = tasks[lengths.index(longest)]
+        raise UserError(
+            f"data.max_prompt_length is {limit}, but {sum(n > limit for n in lengths):,} of {len(tasks):,} {where} "
+            f"prompts are longer: that of task {task.id} ({task.data_source}) has {longest:,} tokens. Raise it, or "
+            "leave them out with data.filter_overlong_prompts=true."
+        )
 
 
 def prompt_lengths(config: RunConfig, tasks: Sequence[Task]) -> list[int]:

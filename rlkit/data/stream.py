@@ -12,7 +12,7 @@ import numpy as np
 from rlkit.config import RunConfig
 from rlkit.data.held_out_set import labels, suites
 from rlkit.data.order import Supply, apportion, planned
-from rlkit.data.prompt_lengths import prompt_lengths
+from rlkit.data.prompt_lengths import check_lengths
 from rlkit.errors import UserError
 from rlkit.seeds import content_hash, generator
 from rlkit.types import Task
@@ -69,21 +69,13 @@ class TaskStream:
         return metrics
 
     def check_prompts(self, held_out: Sequence[Task]) -> None:
-        """Count the tokens of the prompts that the run will use, those of its suites and of `held_out` too; of a
-        generator without a number of unique tasks the first 16,384. Raises UserError: one is longer than
-        data.max_prompt_length."""
-        limit, sets = self.config.data.max_prompt_length, {"held-out": held_out, **self.suites}
+        """`check_lengths` of the prompts that the run will use, those of its suites and of `held_out` too; of a
+        generator without a number of unique tasks the first 16,384."""
+        sets = {"held-out": held_out, **self.suites}
         for supply, count in self._used():
             sets[supply.label] = supply.tasks(0, min(count, supply.unique() or 16_384))
         for where, tasks in sets.items():
-            lengths = prompt_lengths(self.config, tasks)
-            if tasks and (longest := max(lengths)) > limit:
-                task = tasks[lengths.index(longest)]
-                raise UserError(
-                    f"data.max_prompt_length is {limit}, but {sum(n > limit for n in lengths):,} of {len(tasks):,} "
-                    f"{where} prompts are longer: that of task {task.id} ({task.data_source}) has {longest:,} tokens. "
-                    "Raise it, or leave them out with data.filter_overlong_prompts=true."
-                )
+            check_lengths(self.config, tasks, where)
 
     def left_out(self) -> dict[str, int]:
         """Prompts that `data.filter_overlong_prompts` left out: of each suite, and of each source's drawn tasks."""

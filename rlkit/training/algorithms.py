@@ -16,8 +16,6 @@ from torch import Tensor
 from rlkit.config import Actor, RolloutCorrection, RunConfig
 from rlkit.types import Batch
 
-WHITENING = {"gae", "turn_gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline"}
-"""Estimators that divide by the deviation over tokens, which one token has not."""
 ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {"vanilla", "gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl"}
 """Losses whose denominators are the mini-batch's own, so that sequences of zero advantage need not be computed."""
 

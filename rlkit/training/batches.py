@@ -13,7 +13,6 @@ from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
 from rlkit.rewards import grading_metrics
 from rlkit.seeds import derive
-from rlkit.training.algorithms import WHITENING
 from rlkit.training.forward import text_batch
 from rlkit.types import Batch, Rollout
 
@@ -34,7 +33,7 @@ def batch_of(run: "TrainingRun", rollouts: list[Rollout], baselines: list[float]
         cut=c.algorithm.truncated, baselines=baselines or None,
     ) if kept else None  # fmt: skip
     tokens = int(batch.mask.sum()) if batch else 0
-    if batch and tokens > (c.algorithm.adv_estimator in WHITENING):
+    if batch and tokens >= c.algorithm.needs.tokens:
         return batch
     run.warn(f"{tokens} tokens of comparable answers were left to train on; nothing was learnt from them.")
     return None
@@ -128,33 +127,3 @@ def mini_batches(batch: Batch, config: RunConfig, step: int, epochs: int) -> Ite
         shuffled = groups[torch.randperm(len(groups), generator=order).to(device)]
         for chosen in shuffled.chunk(count):
             yield torch.isin(batch.prompt_index, chosen).nonzero()[:, 0]
-
-
-def advantage_summary(batch: Batch) -> dict[str, Tensor]:
-    """Mean reward of a sequence; mean, largest and smallest advantage of the sampled tokens."""
-    assert batch.advantages is not None
-    sampled = batch.advantages[batch.mask > 0]
-    extremes = {f"critic/advantages/{k}": getattr(sampled, k)() for k in ("mean", "max", "min")}
-    return {"critic/rewards/mean": batch.rewards.sum(-1).mean()} | extremes
-
-
-def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
-    """Rewards (mean, by data_source), group statistics and response lengths of a step, errors left out."""
-    graded = [r for r in rollouts if r.reward is not None and r.reward.error is None]
-    if not graded:
-        return {}
-    table = np.array([r.reward.value if r.reward else None for r in rollouts], float).reshape(-1, n)  # (P, G)
-    known = ~np.isnan(table)
-    ranges = (np.where(known, table, -np.inf).max(1) - np.where(known, table, np.inf).min(1))[known.any(1)]
-    values, lengths = table[known], np.array([r.mask.sum() for r in rollouts])
-    metrics = {f"critic/score/{k}": getattr(values, k)() for k in ("mean", "max", "min")} | {
-        "train/accuracy": np.mean([bool(r.reward.correct) for r in graded if r.reward]),
-        "group/zero_variance": (ranges == 0).mean(),
-        "response_length/mean": lengths.mean(),
-        "response_length/max": lengths.max(),
-        "response_length/clip_ratio": np.mean([r.finish_reason == "length" for r in rollouts]),
-    }
-    for source in sorted({r.task.data_source for r in graded}):
-        own = [r.task.data_source == source for r in rollouts]
-        metrics[f"score/{source}"] = table.flatten()[own & known.flatten()].mean()
-    return {name: float(value) for name, value in metrics.items()}

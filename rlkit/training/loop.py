@@ -8,11 +8,12 @@ from rlkit.config import RunConfig
 from rlkit.results.store import Run
 from rlkit.seeds import derive
 from rlkit.training import algorithms
-from rlkit.training.batches import advantage_summary, batch_of, mini_batches
+from rlkit.training.batches import batch_of, mini_batches
 from rlkit.training.interrupt import Interrupt
+from rlkit.training.metrics import advantage_summary, update_summary
 from rlkit.training.run import TrainingRun
 from rlkit.training.sampling import collect
-from rlkit.training.update import Learning, summary
+from rlkit.training.update import Learning
 from rlkit.types import Batch, Rollout
 
 
@@ -74,4 +75,4 @@ def learn(learning: Learning, batch: Batch, step: int) -> dict[str, float]:
         for rows in mini_batches(batch, c, step, c.actor.ppo_epochs):
             passes += learning.accumulate(batch, rows)
             steps.append(learning.step())
-    return summary(told, passes, steps)
+    return update_summary(told, passes, steps)

@@ -31,8 +31,8 @@ from rlkit.samplers.choice import make_sampler
 from rlkit.samplers.rollouts import acts, sample_row
 from rlkit.seeds import derive
 from rlkit.training import checkpoint
-from rlkit.training.batches import rollout_summary
 from rlkit.training.checks import check_window, phrase_of, problems
+from rlkit.training.metrics import rollout_summary
 from rlkit.training.sampling import Feed
 from rlkit.training.tracking import Tracker
 from rlkit.training.update import Learning

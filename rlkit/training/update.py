@@ -1,8 +1,6 @@
 """What a run learns with: policy, reference and critic, and the parts of a step that `loop.learn` calls in order."""
 
 import copy
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -24,27 +22,6 @@ from rlkit.training.checks import UNSPLITTABLE
 from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
 from rlkit.training.learner import Learner
 from rlkit.types import Batch
-
-SUMS = {"actor/entropy", "actor/kl_ref", "policy/logprob_gap"}  # over the tokens of a pass
-SHARES = {"actor/pg_loss", "actor/kl_loss"}  # of the mini-batch's losses
-
-
-def summary(
-    told: Mapping[str, Any], passes: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]
-) -> dict[str, float]:
-    """Metrics of an update: those `told`, losses, means over tokens and optimizer steps; a GPU is waited for once."""
-    rows = [told, *passes, *steps]
-    tensors = [value for row in rows for value in row.values() if isinstance(value, Tensor)]
-    read = iter(torch.stack(tensors).tolist() if tensors else ())
-    known, *numbers = [{k: next(read) if isinstance(v, Tensor) else v for k, v in r.items()} for r in rows]
-    totals, weights = defaultdict[str, float](float), defaultdict[str, float](float)
-    for each in numbers:
-        tokens = each.pop("tokens", 1.0)  # an optimizer step counts once
-        for name, value in each.items():
-            mean = value / max(tokens, 1.0) if name in SUMS else value
-            totals[name] += value if name in SHARES else mean * tokens
-            weights[name] = max(1, len(steps)) if name in SHARES else weights[name] + tokens
-    return known | {name: total / weights[name] for name, total in totals.items() if weights[name]}
 
 
 class Critic(Learner):

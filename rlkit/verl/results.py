@@ -19,8 +19,9 @@ from rlkit.evaluation.samples import summarise
 from rlkit.results.evals import ANSWER, eval_row
 from rlkit.results.store import RunStore, read_jsonl
 from rlkit.samplers.rollouts import ENVIRONMENT
-from rlkit.training.batches import comparable, rollout_summary
+from rlkit.training.batches import comparable
 from rlkit.training.checks import problems
+from rlkit.training.metrics import rollout_summary
 from rlkit.training.tracking import Tracker
 from rlkit.types import Reward, Rollout, Task
 from rlkit.verl.answers import AnswerReader, Tail

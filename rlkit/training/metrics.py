@@ -1,0 +1,62 @@
+"""The metrics that a step logs of its rollouts, its advantages and its update."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlkit.types import Batch, Rollout
+
+SUMS = {"actor/entropy", "actor/kl_ref", "policy/logprob_gap"}  # over the tokens of a pass
+SHARES = {"actor/pg_loss", "actor/kl_loss"}  # of the mini-batch's losses
+
+
+def update_summary(
+    told: Mapping[str, Any], passes: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]
+) -> dict[str, float]:
+    """Metrics of an update: those `told`, losses, means over tokens and optimizer steps; a GPU is waited for once."""
+    rows = [told, *passes, *steps]
+    tensors = [value for row in rows for value in row.values() if isinstance(value, Tensor)]
+    read = iter(torch.stack(tensors).tolist() if tensors else ())
+    known, *numbers = [{k: next(read) if isinstance(v, Tensor) else v for k, v in r.items()} for r in rows]
+    totals, weights = defaultdict[str, float](float), defaultdict[str, float](float)
+    for each in numbers:
+        tokens = each.pop("tokens", 1.0)  # an optimizer step counts once
+        for name, value in each.items():
+            mean = value / max(tokens, 1.0) if name in SUMS else value
+            totals[name] += value if name in SHARES else mean * tokens
+            weights[name] = max(1, len(steps)) if name in SHARES else weights[name] + tokens
+    return known | {name: total / weights[name] for name, total in totals.items() if weights[name]}
+
+
+def advantage_summary(batch: Batch) -> dict[str, Tensor]:
+    """Mean reward of a sequence; mean, largest and smallest advantage of the sampled tokens."""
+    assert batch.advantages is not None
+    sampled = batch.advantages[batch.mask > 0]
+    extremes = {f"critic/advantages/{k}": getattr(sampled, k)() for k in ("mean", "max", "min")}
+    return {"critic/rewards/mean": batch.rewards.sum(-1).mean()} | extremes
+
+
+def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
+    """Rewards (mean, by data_source), group statistics and response lengths of a step, errors left out."""
+    graded = [r for r in rollouts if r.reward is not None and r.reward.error is None]
+    if not graded:
+        return {}
+    table = np.array([r.reward.value if r.reward else None for r in rollouts], float).reshape(-1, n)  # (P, G)
+    known = ~np.isnan(table)
+    ranges = (np.where(known, table, -np.inf).max(1) - np.where(known, table, np.inf).min(1))[known.any(1)]
+    values, lengths = table[known], np.array([r.mask.sum() for r in rollouts])
+    metrics = {f"critic/score/{k}": getattr(values, k)() for k in ("mean", "max", "min")} | {
+        "train/accuracy": np.mean([bool(r.reward.correct) for r in graded if r.reward]),
+        "group/zero_variance": (ranges == 0).mean(),
+        "response_length/mean": lengths.mean(),
+        "response_length/max": lengths.max(),
+        "response_length/clip_ratio": np.mean([r.finish_reason == "length" for r in rollouts]),
+    }
+    for source in sorted({r.task.data_source for r in graded}):
+        own = [r.task.data_source == source for r in rollouts]
+        metrics[f"score/{source}"] = table.flatten()[own & known.flatten()].mean()
+    return {name: float(value) for name, value in metrics.items()}
