@@ -172,3 +172,32 @@ def test_groups_of_laws_have_the_looks_of_their_cells():
     ]  # fmt: skip
     twice = pd.concat([table.head(1), table.head(1)])  # an index twice
     assert "0.8" in figures.table(twice, "cell", "error").to_html()
+
+
+def test_laws_of_a_study_are_fitted_to_its_samples_and_say_what_is_left_out():
+    rng, rows, logged = np.random.default_rng(0), [], []
+    for seed in (0, 1):
+        for step in (0, 10, 20, 40, 80):
+            run = {"run": f"r{seed}", "cell": "one", "seed": seed, "model.path": "m", "step": step}
+            run |= {"parameters_non_embedding": 1e4, "held_out": False}
+            of_all = {**run, "data_source": "all"}
+            logged.append({**of_all, "metric": "training/environment_steps", "value": 30.0 * step})
+            for source, rate in (("a__b", 0.2 + 0.15 * np.log1p(step) / 2), ("hard", 0.0)):
+                passed = rng.random(200) < rate
+                logged.append({**run, "data_source": source, "metric": "eval/pass@1", "value": passed.mean()})
+                asked = [
+                    {"task_id": f"{source}{i}", "correct": bool(right)} for i, right in enumerate(passed)
+                ]
+                rows += [{**run, "data_source": source, **task} for task in asked]
+    df, samples = pd.DataFrame(logged), pd.DataFrame(rows)
+    success = fits.environment_steps(df, samples[samples["data_source"] == "a__b"])
+    assert success.params["b"] > 0 and set(success.table.columns["x"]) == {300.0, 600.0, 1200.0, 2400.0}
+    with pytest.warns(UserWarning, match="left out of the laws: hard: y"):
+        ((found, rates),) = fits.by_domain(df, samples).values()
+    assert list(found) == ["a: b"] and found["a: b"]["one"].params["alpha"] > 0
+    drawing = drawings.of_domains(found, rates)
+    assert set(drawing.table["group"]) == {"a: b"}
+    with pytest.raises(UserError, match="No run of the study trained in an environment"):
+        fits.environment_steps(df[df["value"] <= 1], samples)
+    with pytest.raises(UserError, match=r"needs 3 values of data\.sft_ratio, and the study has 0"):
+        fits.best_share(df, samples)
