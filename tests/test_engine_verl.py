@@ -4,11 +4,12 @@ import json
 import os
 import signal
 import threading
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tiny import LETTERS
+from waiting import wait_for
 
 import rlkit
 from rlkit.data import TaskStream, held_out
@@ -68,8 +69,8 @@ def interrupt_after(step: int, root: Path) -> None:
     """Ctrl-C once a step is in the run store."""
 
     def watch() -> None:
-        while not any(f'"step": {step},' in log.read_text() for log in root.glob("*/runs/*/metrics.jsonl")):
-            time.sleep(0.2)
+        logs = partial(root.glob, "*/runs/*/metrics.jsonl")
+        wait_for(lambda: any(f'"step": {step},' in log.read_text() for log in logs()), 600)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -38,7 +38,8 @@ class Script:
         ids = self.policy.tokenizer.encode(text) + [self.policy.tokenizer.eos_token_id] * self.stop
         ids = np.array(ids[:max_tokens])
         finish = "stop" if self.stop else "length"
-        return [[Sample(ids, np.full(len(ids), -0.5, np.float32), finish) for _ in range(n)] for _ in prompts]
+        logprobs = -0.1 * np.arange(1, len(ids) + 1, dtype=np.float32)
+        return [[Sample(ids, logprobs, finish) for _ in range(n)] for _ in prompts]
 
     def session(self, keep):
         return self
@@ -192,7 +193,7 @@ def test_a_trajectory_of_a_model_reads_like_one_of_the_expert(policy):
     trajectory = mine.episode.trajectory()
     assert trajectory.transitions == expert.transitions and isinstance(trajectory.transitions[0], Transition)
     assert trajectory.success and trajectory.solution == "3"
-    assert trajectory.confidence == pytest.approx(np.exp(-0.5 * (len("state_answer 3") + 1)))
+    assert trajectory.confidence == pytest.approx(np.exp(-0.1 * sum(range(1, len("state_answer 3") + 2))))
 
 
 def test_a_template_whose_turn_ends_in_no_stop_token_is_refused(policy):

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_environments_rollout import Script
 
 from rlkit.domains import sources
 from rlkit.environments.base import environments
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.models.ladder import END, byte_tokenizer
-from rlkit.types import Sample, Task
+from rlkit.types import Task
 from rlkit.verl.answers import AnswerReader
 from rlkit.verl.reward import PLACE, UngradedAnswer
 
@@ -23,7 +24,8 @@ def said(text: str, ended: bool = True) -> list[int]:
     return [*TOKENIZER.encode(text), *([STOP] if ended else [])]
 
 
-MOVES = [said(move) for move in ("subtract_terms 7", "nonsense", "divide_coefficient 3", "state_answer 3")]
+TEXTS = ("subtract_terms 7", "nonsense", "divide_coefficient 3", "state_answer 3")
+MOVES = [said(text) for text in TEXTS]
 
 
 class ScriptedServer:
@@ -38,21 +40,6 @@ class ScriptedServer:
         logprobs = [-0.1 * (k + 1) for k in range(len(ids))]
         fields = {"global_steps": 4, "min_global_steps": 4, "max_global_steps": 4}
         return SimpleNamespace(token_ids=ids, log_probs=logprobs, extra_fields=fields, num_preempted=0)
-
-
-class ScriptedSampler:
-    """The same script as the local trainer's sampler."""
-
-    def __init__(self, turns: list[list[int]]) -> None:
-        self.turns = list(turns)
-
-    def session(self, keep: int):
-        return self
-
-    def sample(self, prompts, n, *, max_tokens, **_: Any):
-        ids = self.turns.pop(0)[:max_tokens]
-        logprobs = np.array([-0.1 * (k + 1) for k in range(len(ids))], np.float32)
-        return [[Sample(np.array(ids), logprobs, "stop")]]
 
 
 def equation() -> Task:
@@ -85,17 +72,17 @@ def run(task: Task, turns: list[list[int]], folder=None, length: int = 240, turn
     return asyncio.run(go())
 
 
-def local(task: Task, turns: list[list[int]], length: int = 240):
-    policy = SimpleNamespace(tokenizer=TOKENIZER, stop_ids=(STOP,))
-    sampler: Any = ScriptedSampler(turns)
-    return play_episodes([task], sampler, policy, Limits(length))[0].rollout()
+def local(task: Task, *texts: str, ended: bool):
+    policy: Any = SimpleNamespace(tokenizer=TOKENIZER, stop_ids=(STOP,))
+    sampler: Any = Script(policy, *texts, stop=ended)
+    return play_episodes([task], sampler, policy, Limits(240))[0].rollout()
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["turns end themselves", "turns are cut"])
 def test_an_episode_is_the_local_one_token_for_token(ended, tmp_path):
     turns = MOVES if ended else [turn[:-1] for turn in MOVES]
     out, _ = run(equation(), turns, tmp_path)
-    expected = local(equation(), turns)
+    expected = local(equation(), *TEXTS, ended=ended)
     if not ended:  # verl's builder appends no end of turn that the policy did not write; the local one does
         assert out.response_ids.count(STOP) < list(expected.response_ids).count(STOP)
         assert out.reward_score == sum(expected.turn_rewards or ())

@@ -74,12 +74,6 @@ def test_verl_accepts_every_params_file(path):
     assert found.reward.custom_reward_function.reward_kwargs.config == config.reward.model_dump(mode="json")
 
 
-@pytest.mark.parametrize("name", ("gae", "grpo", "rloo", "opo", "reinforce_plus_plus_baseline", "gpg"))
-def test_estimators(name):
-    found = composed(on_verl(algorithm={"adv_estimator": name, "gamma": 0.9, "lam": 0.8})).algorithm
-    assert (found.adv_estimator, found.gamma, found.lam) == (name, 0.9, 0.8)
-
-
 @pytest.mark.parametrize("name", [
     "vanilla", "gspo", "cispo", "sapo", "gpg", "geo_mean", "clip_cov", "kl_cov", "dppo_tv", "dppo_kl",
 ])  # fmt: skip
