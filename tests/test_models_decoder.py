@@ -23,7 +23,7 @@ from rlkit.models import logprobs as logprobs_module
 from rlkit.models.attention import Layout, pad_right
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled, kernels_for, missing_compiler
-from rlkit.models.loading import Policy, load_policy, load_tokenizer, save_model
+from rlkit.models.loading import load_policy
 from rlkit.models.logprobs import SelectedLogProbs, logits_of
 from rlkit.models.shapes import COMPILED_FROM
 from rlkit.training.forward import Rows, token_logprobs
@@ -289,20 +289,3 @@ def test_a_refresh_holds_one_layer_at_a_time_and_a_reference_holds_its_own_weigh
     assert live.peak - before < 3 * layer and [t.data_ptr() for t in frozen.tensors()] == places
     for a, b in zip(frozen.tensors(), Decoder(other, frozen=True).tensors(), strict=True):
         assert torch.equal(a, b)
-
-
-def test_frozen_weights_that_are_one_product_are_one_tensor_and_stay_the_models_own(tmp_path):
-    model = tiny.adapted()
-    base, before = model.get_base_model(), {n: p.clone() for n, p in model.named_parameters()}
-    decoder = Decoder(model)
-    for _ in range(2):  # the second finds what the first has made
-        block = decoder.weights()[0][0]
-        mlp = base.model.layers[0].mlp
-        assert block.gate_up.weight.data_ptr() == mlp.gate_proj.base_layer.weight.data_ptr()
-        assert torch.equal(block.gate_up.weight[48:], mlp.up_proj.base_layer.weight)
-    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
-    save_model(Policy(model, load_tokenizer("ladder-10k"), (3,), 0), tmp_path)
-    from safetensors.torch import load_file
-
-    name, of = "model.layers.1.mlp.up_proj", "base_model.model.model.layers.1.mlp.up_proj.base_layer"
-    assert torch.equal(load_file(tmp_path / "model.safetensors")[f"{name}.weight"], before[f"{of}.weight"])
