@@ -321,7 +321,7 @@ def test_each_figure_is_there_to_paste_with_its_caption_and_label(rendered):
     assert text.count("\\begin{figure*}") == 1  # main, over both columns
     drawings = sorted(path.stem for path in out.glob("*.pdf"))
     assert sorted(re.findall(r"\\label{fig:([\w-]+)}", text)) == drawings
-    assert sorted(re.findall(rf"\\includegraphics{{{out.name}/(\w+).pdf}}", text)) == drawings
+    assert sorted(re.findall(rf"\\includegraphics{{{out.name}/([\w-]+).pdf}}", text)) == drawings
     assert "Caution: Only 1.0 decades of non-embedding parameters. " in text
 
 
