@@ -67,6 +67,7 @@ _LEAD = re.compile(  # The output grid is: · {"output": · array(
     r"|[\s{\"'*_`])*[:=(]?[\s*_`]*",
     re.IGNORECASE,
 )
+_LABEL = re.compile(r"^ *row ?(\d{1,3}) ?:", re.IGNORECASE | re.MULTILINE)
 _ROW = re.compile(r"\[([^\[\]]*)\]")
 _ROWS = re.compile(r"(?:\[\0(?:,?\0)*,?\]|\0(?:,?\0)+)(?:,dtype=\w+)?[)}.*_`\"']*")
 
@@ -90,11 +91,11 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
 
 def read(text: str) -> list[list[int]]:
     """The grid that a text holds; empty if it holds none or more than one."""
-    if len(text) > _LONGEST:
+    labels = [int(number) for number in _LABEL.findall(text[:_LONGEST])]
+    if len(text) > _LONGEST or labels not in ([*range(len(labels))], [*range(1, len(labels) + 1)]):
         return []
-    text = _AROUND.sub("", text).strip().strip("$")
-    text = text if "[" in text else text.translate({40: "[", 41: "]"})  # tuples
-    text = _LEAD.sub("", text, count=1)
+    text = _LABEL.sub("", _AROUND.sub("", text)).strip().strip("$")
+    text = _LEAD.sub("", text if "[" in text else text.translate({40: "[", 41: "]"}), count=1)  # or tuples
     if "[" in text:
         if not _ROWS.fullmatch(re.sub(r"\s", "", _ROW.sub("\0", text))):
             return []
