@@ -204,9 +204,7 @@ class _VerlRun:
                 self.bar.unpause()  # the start is no part of its seconds a step
         if self.bar is not None:
             said = f"{phase}, {seconds:.0f} s" if starting else ""
-            self.bar.set_postfix_str(
-                said, refresh=sys.stderr.isatty()
-            )  # in a file, it would be a line a second
+            self.bar.set_postfix_str(said, refresh=sys.stderr.isatty())  # else a line a second
             self.bar.update(max(0, results.step - self.bar.n))
 
     def _merged_step(self) -> int:
