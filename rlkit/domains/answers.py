@@ -84,11 +84,13 @@ def last_box(text: str) -> tuple[int, str] | None:
     Boxes that a comma, "and" or a name joins are one answer: `x=\\boxed{2}, y=\\boxed{3}` gives `x=2, y=3`."""
     if not (boxes := _last_boxes(text, joined=True)):
         return None
-    before = [_NAME_BEFORE.search(text, max(0, start - 20), start) for start, _, _ in boxes]
-    names = [match["name"] if match else "" for match in before]
     start, end, content = boxes[-1]
+    several = boxes if len(boxes) > 1 else []
+    before = [_NAME_BEFORE.search(text, max(0, start - 20), start) for start, _, _ in several]
+    names = [match["name"] if match else "" for match in before]
     if len({box[2].strip() for box in boxes}) == 1 and not any(names[1:]):
-        percent = re.match(r"\s*\\?%", text[end : end + 9]) and re.fullmatch(r"[\d.,\s]+", content)
+        percent = "%" in (after := text[end : end + 9]) and re.match(r"\s*\\?%", after)
+        percent = percent and re.fullmatch(r"[\d.,\s]+", content)
         return start, content + (r"\%" if percent else "")
     whole = [f"{name}={box[2]}" if all(names) else box[2] for name, box in zip(names, boxes, strict=True)]
     return start, ", ".join(whole)
@@ -106,6 +108,8 @@ def _last_boxes(text: str, joined: bool) -> list[tuple[int, int, str]]:
     """Start, end and content of the last box that has content (or else the last) and of those that stand right before
     it; `joined`: by a comma, "and", a list's mark or a name."""
     every = _boxes(text)
+    if len(every) < 2:
+        return every
     boxes = ([box for box in every if box[2].strip(" .\n")] or every[-1:])[-_MOST_BOXES:]
     for first in range(len(boxes) - 1, 0, -1):
         gap = text[boxes[first - 1][1] : boxes[first][0]]

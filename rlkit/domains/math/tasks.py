@@ -282,6 +282,9 @@ def _truth(value: Any) -> str:
     return as_text(final_answer(text), "a mathematics problem") if "boxed" in text or "####" in text else text
 
 
+_FRACTION = re.compile(r"([+-]?)(?:(\d{1,4000})|\\[dt]?frac\{([+-]?\d{1,99})\}\{(\d{1,99})\})")
+
+
 def same_answer(answer: str, truth: str) -> bool:
     """Whether two final answers mean the same; whole numbers and fractions of them are compared at once."""
     if (ours := _fraction(answer)) is not None and (theirs := _fraction(truth)) is not None:
@@ -293,6 +296,6 @@ def same_answer(answer: str, truth: str) -> bool:
 
 def _fraction(text: str) -> tuple[int, int] | None:
     """Top and bottom of `-3` or `-\\frac{3}{4}`; None for any other text."""
-    found = re.fullmatch(r"([+-]?)(?:(\d{1,4000})|\\[dt]?frac\{([+-]?\d{1,99})\}\{(\d{1,99})\})", text)
+    found = _FRACTION.fullmatch(text)
     bottom = int(found[4] or 1) if found else 0
     return (int(found[1] + "1") * int(found[2] or found[3]), bottom) if found and bottom else None
