@@ -89,8 +89,7 @@ def last_box(text: str) -> tuple[int, str] | None:
     before = [_NAME_BEFORE.search(text, max(0, start - 20), start) for start, _, _ in several]
     names = [match["name"] if match else "" for match in before]
     if len({box[2].strip() for box in boxes}) == 1 and not any(names[1:]):
-        percent = "%" in (after := text[end : end + 9]) and re.match(r"\s*\\?%", after)
-        percent = percent and re.fullmatch(r"[\d.,\s]+", content)
+        percent = re.match(r"\s*\\?%", text[end : end + 9]) and re.fullmatch(r"[\d.,\s]+", content)
         return start, content + (r"\%" if percent else "")
     whole = [f"{name}={box[2]}" if all(names) else box[2] for name, box in zip(names, boxes, strict=True)]
     return start, ", ".join(whole)

@@ -29,12 +29,9 @@ _signature = lru_cache(inspect.signature)
 
 
 def grade(
-    data_source: str,
-    response: str,
-    ground_truth: Any,
-    extra_info: Mapping[str, Any] | None,
+    data_source: str, response: str, ground_truth: Any, extra_info: Mapping[str, Any] | None,
     grading: Grading | None = None,
-) -> Reward:
+) -> Reward:  # fmt: skip
     """The reward of one answer; never raises."""
     grading = grading or Grading(RewardConfig())
     custom = grading.settings.custom_reward_function

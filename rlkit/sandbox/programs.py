@@ -138,14 +138,9 @@ class Call:
 
 @_twice
 def call_function(
-    grading: Grading,
-    program: str,
-    name: str,
-    calls: Sequence[list[Any]],
-    seconds: float = 10.0,
-    enough: Callable[[Call, int], bool] | None = None,
-    modules: Sequence[str] = (),
-) -> list[Call]:
+    grading: Grading, program: str, name: str, calls: Sequence[list[Any]], seconds: float = 10.0,
+    enough: Callable[[Call, int], bool] | None = None, modules: Sequence[str] = (),
+) -> list[Call]:  # fmt: skip
     """Load a program and call its function (or `Solution` method) with each list of arguments. Values arrive as plain
     ones of built-in types, whatever class they had; others as objects equal to nothing.
 

@@ -163,6 +163,7 @@ def discount(rng: np.random.Generator, level: int) -> Problem:
     return Problem(question, latex(total), solution + f"{percent}% off leaves {latex(total)}.")
 
 
+_FRACTION = re.compile(r"([+-]?)(?:(\d{1,4000})|\\[dt]?frac\{([+-]?\d{1,99})\}\{(\d{1,99})\})")
 NAMES = ("Anna", "Ben", "Chloe", "David", "Emma", "Farid", "Grace", "Hugo")
 THINGS = ("apples", "stamps", "marbles", "books", "shells", "stickers", "coins", "cards")
 
@@ -280,9 +281,6 @@ def _truth(value: Any) -> str:
     """The truth; of a worked solution its answer."""
     text = as_text(value, "a mathematics problem")
     return as_text(final_answer(text), "a mathematics problem") if "boxed" in text or "####" in text else text
-
-
-_FRACTION = re.compile(r"([+-]?)(?:(\d{1,4000})|\\[dt]?frac\{([+-]?\d{1,99})\}\{(\d{1,99})\})")
 
 
 def same_answer(answer: str, truth: str) -> bool:
