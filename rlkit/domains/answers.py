@@ -174,7 +174,7 @@ def given(response: str) -> str:
         whole = after_thinking(response).strip()
         answer = "" if len(whole) > _LINE or "\n" in whole else whole
     answer = answer.strip().strip("*`").strip()
-    if len(answer) <= _LINE:
+    if len(answer) <= _LINE and not answer.lstrip("-").isalnum():
         answer = re.sub(r"^(?:\\[,;:! ]|~|\s|=(?!=))+|(?:\\[,;:! ]|\\$|~|\s)+$", "", answer)
     return answer
 

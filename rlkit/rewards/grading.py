@@ -25,7 +25,7 @@ NOBODY = 65534  # the user that a custom function runs as where we are root
 SCORER_VERSION = "12"
 """Changes whenever any scorer's verdict changes; stored with every run."""
 _VERL = "verl.utils.reward_score"
-_signature = lru_cache(inspect.signature)
+_takes = lru_cache(lambda scorer: frozenset(inspect.signature(scorer).parameters))
 
 
 def grade(
@@ -53,7 +53,7 @@ def grade(
             reward = _reward_of(_VERL, score_in_sandbox(grading, source, given, (_VERL,)))
         else:
             scorer = resolve(data_source)
-            options = {"grading": grading} if "grading" in _signature(scorer).parameters else {}
+            options = {"grading": grading} if "grading" in _takes(scorer) else {}
             reward = _as_paid(scorer(response, truth, extra, **options), grading.settings)
         return _with_format(reward, response, grading.settings)
     except WrongAnswer as error:
