@@ -29,12 +29,15 @@ def equivalent(answer: str, truth: str, tolerance: float = 0.0) -> bool:
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    theirs, _ = list(read_forms(b)), real_set(b)  # the truth first, alone
+    theirs, _ = (
+        [form for form in read_forms(b) if isinstance(form, Amount)],
+        real_set(b),
+    )  # the truth first, alone
     try:
         if _same_option(a, b) or _same(a, b) or _same_qualified(a, b):
             return True
-        pairs = product(read_forms(a), theirs) if tolerance else ()
-        return any(type(x) is type(y) is Amount and same_amount(x, y, tolerance) for x, y in pairs)
+        ours = (form for form in read_forms(a) if tolerance and isinstance(form, Amount))
+        return any(same_amount(x, y, tolerance) for x, y in product(ours, theirs))
     except _BROKEN:
         return False
 
