@@ -98,9 +98,8 @@ class Programs(Source):
             program = compose(rng, int(rng.integers(1, self.steps + 1)))
             tests = cases(rng, program, TESTS + 1)
         question, truth, code = (_stdin if stdin else _functional)(program, tests)
-        solution = f"```python\n{code}\n```"
-        info = {"index": index, "difficulty": len(program), "reference": code, "solution": solution}
-        info |= {"test_timeout": TEST_TIMEOUT}
+        info = {"index": index, "difficulty": len(program), "reference": code, "test_timeout": TEST_TIMEOUT}
+        info |= {"solution": f"```python\n{code}\n```"}
         return Task.ask("codegen__composed", question, json.dumps(truth), ability="codegen", extra_info=info)
 
 

@@ -29,10 +29,8 @@ def equivalent(answer: str, truth: str, tolerance: float = 0.0) -> bool:
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    theirs, _ = (
-        [form for form in read_forms(b) if isinstance(form, Amount)],
-        real_set(b),
-    )  # the truth first, alone
+    # The truth first, alone.
+    theirs, _ = [form for form in read_forms(b) if isinstance(form, Amount)], real_set(b)
     try:
         if _same_option(a, b) or _same(a, b) or _same_qualified(a, b):
             return True
