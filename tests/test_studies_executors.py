@@ -185,6 +185,9 @@ def test_what_slurm_refuses_is_its_own_sentence(slurm, tmp_path, monkeypatch):
     assert (executor.workers, executor.threads) == (3, 2)
     job = executor.start(["true"], tmp_path / "a.log")
     assert job is not None and "invalid partition specified: none" in str(job.problem()) and not job.lost
+    (tmp_path / "bin" / "squeue").unlink()  # on some machines jobs can be submitted only
+    again = executor.start(["true"], tmp_path / "c.log")
+    assert again is not None and "invalid partition specified: none" in str(again.problem())
     alone = make_executor("slurm", 1, 1, {"exclusive": True}).start(["true"], tmp_path / "b.log")
     assert alone is not None and alone.problem() is None
     for wrong in ("abc", 0):

@@ -32,7 +32,7 @@ def fit_coverage(
     usable = (mean > 0) & (mean < 1)
     if usable.sum() < 3:
         told = f"pass@k lies strictly between 0 and 1 at {usable.sum()} of {len(grid)} k"
-        raise UserError(f"{told}: give more values in ks.")
+        raise UserError(f"{told}, and the law needs 3: raise evaluation.n, or give other ks.")
     curve = pd.DataFrame({"k": grid[usable], "pass@k": mean[usable]})
     one: LawFit = fit(curve, "coverage", y="pass@k", x="k", loss="ls", bootstrap=0, seed=seed)
     if not bootstrap:
