@@ -45,7 +45,7 @@ _PACKAGES = (  # what bubblewrap shows of the installed packages
 )
 _START = 10.0  # seconds in which a jail must answer
 _IMPORTS = 120.0  # the same where it imports packages first
-_MARGIN = 1.0  # seconds that a jail may take to kill a program
+_MARGIN = 3.0  # seconds that a jail may take to kill a program and what it started, on a loaded machine
 _ADVICE = (
     "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap) and allow namespaces (in Docker: "
     "--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined), "
