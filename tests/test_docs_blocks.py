@@ -65,10 +65,11 @@ def blocks(language: str) -> list:
     return result
 
 
-def python(code: str) -> None:
-    """Run code in a process of its own."""
+def python(code: str) -> str:
+    """What code prints in a process of its own."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def write_parquet(path: Path) -> None:
@@ -171,12 +172,12 @@ def test_files_of_parameters_are_read(page, text, project, monkeypatch, tmp_path
 def test_the_example_domain_makes_and_grades_tasks():
     found = BLOCK.findall((ROOT / "docs/how-to/extend.md").read_text())
     (example,) = (text for kind, text in found if kind == "python" and "@sources.register" in text)
-    python(f"""{example}
+    graded = python(f"""{example}
 from rlkit.domains import scorers, sources
 task = sources.parse("parity").task(3)
-assert scorers["parity"]("no", task.ground_truth, {{}}).correct is True
-assert scorers["parity"]("yes", task.ground_truth, {{}}).value == 0.0
+print([(r.correct, r.value) for r in (scorers["parity"](a, task.ground_truth, {{}}) for a in ("no", "yes"))])
 """)
+    assert graded == "[(True, 1.0), (False, 0.0)]\n"
 
 
 def test_every_file_that_the_readme_links_to_is_there():

@@ -174,11 +174,8 @@ class BaseEnvironment(Component, metaclass=AttributesMeta):
         try:
             return self.model_copy(deep=True)
         except Exception as error:
-            told, fix = (
-                f"The environment {self.kind_name!r} cannot be copied",
-                "make in reset or step what cannot",
-            )
-            raise BrokenEnvironment(f"{told} ({error}): {fix}.") from None
+            told = f"The environment {self.kind_name!r} cannot be copied ({error})"
+            raise BrokenEnvironment(f"{told}: make in reset or step what cannot.") from None
 
     def problem(self, rng: np.random.Generator) -> Problem:
         """A generated problem: a JSON mapping, a function of the options and of `rng` alone."""
@@ -199,11 +196,9 @@ class BaseEnvironment(Component, metaclass=AttributesMeta):
         try:
             json.dumps(dict(problem))
         except (TypeError, ValueError, RecursionError) as error:
-            told, fix = (
-                f"problem(rng) of {self.kind_name!r} returned",
-                "return a mapping of JSON's types, or a text",
-            )
-            raise BrokenEnvironment(f"{told} {str(problem)[:200]}: {fix} ({error}).") from None
+            told = f"problem(rng) of {self.kind_name!r} returned {str(problem)[:200]}"
+            fix = f"return a mapping of JSON's types, or a text ({error})"
+            raise BrokenEnvironment(f"{told}: {fix}.") from None
         return problem
 
     def get_valid_actions(self) -> list[str]:
