@@ -21,7 +21,7 @@ from pydantic import Field
 from rlkit.config import RunConfig, Section
 from rlkit.errors import UserError, did_you_mean
 from rlkit.params import validate
-from rlkit.results.machine import hardware, output_of, usable_cores
+from rlkit.results.machine import hardware, usable_cores
 from rlkit.results.progress import last_lines
 from rlkit.results.store import read_json
 from rlkit.sizing.devices import MIB, Device, Gpu, gpus
@@ -296,7 +296,10 @@ class SlurmJob(Job):
 
     def _ask(self, *command: str) -> str:
         """What a command of Slurm prints of this job; nothing of one that was not submitted."""
-        return output_of(*command, f"--name={self._name}") or ""
+        with suppress(FileNotFoundError):  # of a machine that can submit only; a busy Slurm may take minutes
+            asked = [*command, f"--name={self._name}"]
+            return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+        return ""
 
 
 Executor = LocalExecutor | RayExecutor | SlurmExecutor
