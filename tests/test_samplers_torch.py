@@ -172,8 +172,8 @@ def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed)
     tiny.assert_same(sampler.sample(prompts, 3, **options), whole)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperature):
+@pytest.mark.parametrize(("temperature", "small"), [(0.0, False), (0.8, False), (0.8, True)])
+def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperature, small):
     """What runs captured on a GPU: buckets small enough that rows are compacted and widths change on the way."""
     monkeypatch.setattr("rlkit.models.shapes.FEWEST_ROWS", 4)
     monkeypatch.setattr("rlkit.models.shapes.MANY_ROWS", 8)
@@ -181,15 +181,15 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     monkeypatch.setattr(FixedCache, "every", 2)
     model = tiny.model()
     dynamic, fixed = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
-    fixed.fixed = True
+    fixed.fixed, fixed.decoder.pads_prompts = True, small  # prompts of small models in buffers, too
     # Smaller, then larger buffers.
     for seed, count, n, tokens in ((1, 5, 6, 12), (2, 2, 3, 5), (3, 7, 6, 20)):
         options: dict[str, Any] = dict(seed=seed, max_tokens=tokens, temperature=temperature)
         prompts = tiny.prompts(count, seed=seed)
         tiny.assert_same(dynamic.sample(prompts, n, **options), fixed.sample(prompts, n, **options))
-    other = tiny.model(seed=9)
-    dynamic.sync(other), fixed.sync(other)
-    tiny.assert_same(*(s.sample(tiny.prompts(3), 2, seed=4, max_tokens=6) for s in (dynamic, fixed)))
+    for other in (tiny.model(seed=9), tiny.model(seed=10)):
+        dynamic.sync(other), fixed.sync(other)
+        tiny.assert_same(*(s.sample(tiny.prompts(3), 2, seed=4, max_tokens=6) for s in (dynamic, fixed)))
 
 
 @pytest.mark.parametrize("settings", [Settings(0.0, 1.0), Settings(1.0, 1.0), Settings(0.7, 0.9)])

@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,9 +113,29 @@ def decode_attention(
     return F.scaled_dot_product_attention(q, keys, values, attn_mask=seen[:, None, None]).flatten(1, 2)
 
 
+class Replayed:
+    """Work on tensors that stay where they are. On a GPU it is done as it is the first time, captured as a CUDA graph
+    the second, and replayed from then on, into the tensors that the capture returned."""
+
+    def __init__(self, work: Callable[[], Any], device: torch.device, pool: Any = None) -> None:
+        self.work, self.capture, self.pool = work, device.type == "cuda", pool
+        self.calls, self.graph, self.result = 0, None, None
+
+    def __call__(self) -> Any:
+        self.calls += 1
+        if not self.capture or self.calls == 1:
+            return self.work()
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, pool=self.pool):
+                self.result = self.work()
+        self.graph.replay()
+        return self.result
+
+
 class FixedCache(Sequences):
     """For P prompts of S tokens and R sequences of T more (`size`), call after call. A row finds its keys by its
-    `owner`, so that they stay where they are. On a GPU each step is captured as a CUDA graph and replayed."""
+    `owner`, so that they stay where they are. Each step is `Replayed`."""
 
     every = 8  # a look waits for the GPU
 
@@ -127,9 +148,9 @@ class FixedCache(Sequences):
         self.own = [self._zeros(2, count + 1, kv, max_tokens, d, dtype=dtype) for _ in layers]
         self.prompt, self.prompt_lengths = self._zeros(count + 1), self._zeros(prompts) + 1
         self.turns = decoder.turns(torch.arange(width + max_tokens, device=decoder.device))  # by position
-        self.capture = decoder.device.type == "cuda"
-        self.pool = torch.cuda.graph_pool_handle() if self.capture else None  # memory that all graphs share
-        self.graphs: dict[tuple, torch.cuda.CUDAGraph | None] = {}  # None before the capture
+        # Memory that all graphs share.
+        self.pool = torch.cuda.graph_pool_handle() if decoder.device.type == "cuda" else None
+        self.steps = dict[tuple[int, Settings], Replayed]()  # by rows
 
     def begin(self, prefix: Prefix, index: Tensor, uniform: Tensor) -> None:
         super().begin(prefix, index, uniform)
@@ -140,20 +161,11 @@ class FixedCache(Sequences):
         self.rows = row_bucket(len(index))
 
     def advance(self, settings: Settings) -> None:
-        """`_advance`: done as it is the first time, captured the second, replayed from then on."""
-        key = self.rows, settings
-        if not self.capture or key not in self.graphs:
-            self.graphs[key] = None
-            return self._advance(settings)
-        if (graph := self.graphs[key]) is None:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.pool):
-                self._advance(settings)
-            self.graphs[key] = graph
-        graph.replay()
+        """Draw a token for each row, and compute the state after it."""
+        step = Replayed(partial(self._advance, settings), self.decoder.device, self.pool)
+        self.steps.setdefault((self.rows, settings), step)()
 
     def _advance(self, settings: Settings) -> None:
-        """Draw a token for each row, and compute the state after it."""
         token, owner = self.draw(settings), self.owner[: self.rows]
         places = self.prompt_lengths[self.prompt[owner]] + self.step.expand(self.rows)
 

@@ -4,21 +4,25 @@ batch, and the random numbers of a sequence depend on the call's seed and its ow
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import le
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rlkit.models.attention import pad_right
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import EAGER, Kernels
 from rlkit.models.shapes import row_bucket, width_bucket
-from rlkit.samplers.cache import FixedCache, GrowingCache, PrefixCache, alike
+from rlkit.samplers.cache import FixedCache, GrowingCache, PrefixCache, Replayed, alike
 from rlkit.samplers.drawing import Settings, require_numbers
 from rlkit.types import Finished, Sample
 
 PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activations of more would fill a GPU
+REPLAYED = 16_384  # those of a small model's pass that takes longer to launch than to compute
 
 
 class TorchSampler:
@@ -33,6 +37,10 @@ class TorchSampler:
         self.stops = torch.tensor(self.stop_ids, dtype=torch.long, device=self.decoder.device)
         self.fixed = self.decoder.device.type == "cuda"  # decode in a FixedCache
         self.caches: list[FixedCache] = []  # the one that is kept from call to call, and by sessions
+        self.passes = dict[
+            tuple[int, int], tuple[Tensor, Tensor, Replayed]
+        ]()  # over prompts, by their padded shape
+        self.refresh: tuple[Any, Replayed] | None = None  # of a policy
         self.memory: PrefixCache | None = None
 
     def session(self, keep: int) -> "TorchSampler":
@@ -43,7 +51,13 @@ class TorchSampler:
 
     def sync(self, policy: torch.nn.Module) -> None:
         """Take the policy's weights as they are now: fused copies, adapters merged into the copy in float32."""
-        self.decoder.refresh(policy)
+        if not self.decoder.pads_prompts:
+            self.decoder.refresh(policy)
+        else:
+            if self.refresh is None or self.refresh[0] is not policy:
+                work = partial(self.decoder.refresh, policy)
+                self.refresh = policy, Replayed(work, self.decoder.device)
+            self.refresh[1]()
         if self.memory is not None:
             self.memory.calls.clear()
 
@@ -69,6 +83,7 @@ class TorchSampler:
                 if (together := min(self.max_num_seqs, len(prompts) * n) // 2) < n:
                     raise
             self._free()
+            self.passes.clear()
             self.max_num_seqs, why = together, "The GPU's memory does not hold all sequences"
             warnings.warn(f"{why}: decoding {together} together.", stacklevel=2)
 
@@ -151,6 +166,9 @@ class TorchSampler:
     def _prefill(self, prompts: Sequence[np.ndarray]) -> Prefix:
         """The computed prompts, PREFILLED tokens at a time."""
         padded = [x.to(self.decoder.device) for x in pad_right(prompts, self.pad_id)]
+        p, s = row_bucket(len(prompts)), width_bucket(padded[0].shape[1])
+        if self.decoder.pads_prompts and p * s <= REPLAYED:
+            return self._replayed(*padded, p, s)
         rows = max(1, PREFILLED // padded[0].shape[1])
         parts = [self.decoder.prefill(*x) for x in zip(*(y.split(rows) for y in padded), strict=True)]
         if len(parts) == 1:
@@ -158,3 +176,15 @@ class TorchSampler:
         last, layers, lengths = zip(*parts, strict=True)
         joined = [torch.cat(parts, 1) for parts in zip(*layers, strict=True)]
         return Prefix(torch.cat(last), joined, torch.cat(lengths))
+
+    def _replayed(self, ids: Tensor, mask: Tensor, p: int, s: int) -> Prefix:
+        """The computed prompts `ids`, and of a token each up to `p` of them, padded to `s`; the next call with these
+        sizes overwrites them."""
+        if (p, s) not in self.passes:
+            inputs = ids.new_zeros(p, s), mask.new_zeros(p, s)
+            self.passes[p, s] = *inputs, Replayed(partial(self.decoder.prefill, *inputs), ids.device)
+        *inputs, run = self.passes[p, s]
+        for whole, given in zip(inputs, (ids, mask), strict=True):
+            whole.copy_(F.pad(given, (0, s - given.shape[1], 0, p - len(given))))
+        inputs[1][:, 0] = True
+        return run()
