@@ -1,5 +1,8 @@
 """The analysis figures draw what their tables say."""
 
+import itertools
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -174,22 +177,43 @@ def test_groups_of_laws_have_the_looks_of_their_cells():
     assert "0.8" in figures.table(twice, "cell", "error").to_html()
 
 
-def test_laws_of_a_study_are_fitted_to_its_samples_and_say_what_is_left_out():
+def trained(cell: str, rates: dict[str, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What two runs of a cell log, and their samples: success in each domain rises from 0.2 by its rate, or is 0."""
     rng, rows, logged = np.random.default_rng(0), [], []
-    for seed in (0, 1):
-        for step in (0, 10, 20, 40, 80):
-            run = {"run": f"r{seed}", "cell": "one", "seed": seed, "model.path": "m", "step": step}
-            run |= {"parameters_non_embedding": 1e4, "held_out": False}
-            of_all = {**run, "data_source": "all"}
-            logged.append({**of_all, "metric": "training/environment_steps", "value": 30.0 * step})
-            for source, rate in (("a__b", 0.2 + 0.15 * np.log1p(step) / 2), ("hard", 0.0)):
-                passed = rng.random(200) < rate
-                logged.append({**run, "data_source": source, "metric": "eval/pass@1", "value": passed.mean()})
-                asked = [
-                    {"task_id": f"{source}{i}", "correct": bool(right)} for i, right in enumerate(passed)
-                ]
-                rows += [{**run, "data_source": source, **task} for task in asked]
-    df, samples = pd.DataFrame(logged), pd.DataFrame(rows)
+    for seed, step in itertools.product((0, 1), (0, 10, 20, 40, 80)):
+        run = {"run": f"{cell}{seed}", "cell": cell, "seed": seed, "model.path": "m", "step": step}
+        run |= {"parameters_non_embedding": 1e4, "held_out": False, "data.train_max_samples": 1}
+        of_all = {**run, "data.train_batch_size": 1, "data_source": "all"}
+        logged.append({**of_all, "metric": "training/environment_steps", "value": 30.0 * step})
+        for source, rate in rates.items():
+            passed = rng.random(200) < (0.2 + rate * np.log1p(step) / 2) * (rate > 0)
+            logged.append({**run, "data_source": source, "metric": "eval/pass@1", "value": passed.mean()})
+            asked = [{"task_id": f"{source}{i}", "correct": bool(right)} for i, right in enumerate(passed)]
+            rows += [{**run, "data_source": source, **task} for task in asked]
+        logged.append({**of_all, "metric": "eval/pass@1", "value": passed.mean()})
+    return pd.DataFrame(logged), pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("fitted", [["a", "c"], ["c"]])
+def test_a_cell_that_cannot_be_fitted_is_named_and_the_others_are_drawn_in_their_colours(fitted):
+    parts = [trained(cell, {"s": 0.15 * (cell in fitted)}) for cell in ("a", "b", "c")]
+    df, samples = (pd.concat(tables, ignore_index=True) for tables in zip(*parts, strict=True))
+    with pytest.warns(UserWarning, match="left out of the laws: b: "):
+        found, curves = fits.by_cell(df, samples)
+    assert list(found) == fitted and all(one.params["alpha"] > 0 for one in found.values())
+    drawing = figures.law(found, curves, by="cell")
+    assert set(drawing.table["group"]) == set(fitted)
+    colours = {line.get_color() for line in drawing.figure.axes[0].lines}
+    assert colours == {looks(df, "cell")[cell]["color"] for cell in fitted}
+    with pytest.raises(UserError, match="^a: "):
+        fits.by_cell(df, samples.assign(correct=False))
+    with warnings.catch_warnings():  # a cell that is held out is no cell that cannot be fitted
+        warnings.simplefilter("error")
+        assert list(fits.by_cell(df, samples.assign(held_out=samples["cell"] != "c"))[0]) == ["c"]
+
+
+def test_laws_of_a_study_are_fitted_to_its_samples_and_say_what_is_left_out():
+    df, samples = trained("one", {"a__b": 0.15, "hard": 0.0})
     success = fits.environment_steps(df, samples[samples["data_source"] == "a__b"])
     assert success.params["b"] > 0 and set(success.table.columns["x"]) == {300.0, 600.0, 1200.0, 2400.0}
     with pytest.warns(UserWarning, match="left out of the laws: hard: y"):

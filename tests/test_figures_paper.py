@@ -255,6 +255,15 @@ def test_sizes_are_solid_lines_that_grow_darker_and_are_named_in_the_order_of_th
     assert np.asarray(starts).tolist() == [[0]] * 4 and ax.get_xscale() == "log"  # at the left edge
 
 
+def test_laws_of_cells_have_the_colours_that_the_cells_have_in_other_figures(data):
+    expected = {cell: style["color"] for cell, style in figures.looks(data.evals, "cell").items()}
+    for name in ("law_of_coverage", "law_of_cells"):
+        (ax,) = drawn(data, name, "acl")[name].figure.axes
+        found = {str(line.get_label()): line.get_color() for line in ax.lines}
+        found = {cell: colour for cell, colour in found.items() if not cell.startswith("_")}
+        assert len(found) > 1 and found == {cell: expected[cell] for cell in found}
+
+
 def test_before_and_after_are_grey_in_the_legend_and_on_one_row(data):
     (ax,) = drawn(data, "before_after", "acl")["before_after"].figure.axes
     legend = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))

@@ -224,7 +224,7 @@ FIGURES = {
     ),
     "law_of_coverage": Entry(
         "Coverage after training, -ln pass@k = a k^-b (arXiv 2407.21787), with 95 % bands over problems.",
-        lambda s, venue: laws.law(fits.coverage(s.evals), venue=venue),
+        lambda s, venue: laws.law(*fits.coverage(s.evals), by="cell", venue=venue),
     ),
     "diversity": Entry(
         "Distinct responses to a problem, as a share of its samples, before (hollow) and after training (filled), with "

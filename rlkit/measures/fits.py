@@ -103,7 +103,14 @@ def best_share(df: pd.DataFrame, evals: pd.DataFrame) -> Fitted:
 def by_cell(df: pd.DataFrame, evals: pd.DataFrame) -> tuple[dict[str, LawFit], pd.DataFrame]:
     """Error along training of each cell, with intervals over seeds and problems that are drawn for all at once."""
     check_varied(df, "cell")
-    return fit_pass_rates(evals, "power", x="step", y="error", along=True, group="cell"), _errors(df)
+    options: Any = {"x": "step", "y": "error", "along": True}
+    seen = evals[~evals["held_out"].astype(bool)]
+    parts = {str(cell): own for cell, own in seen.groupby("cell")}
+    alone = _those_that_fit(lambda own: fit_pass_rates(own, "power", bootstrap=0, **options), parts)
+    rest = evals[~evals["cell"].isin(parts.keys() - alone.keys())]
+    group = "cell" if rest["cell"].nunique() > 1 else None
+    found = fit_pass_rates(rest, "power", group=group, **options)
+    return found if group else dict.fromkeys(alone, found), _errors(df)
 
 
 def by_domain(
@@ -125,12 +132,17 @@ def by_domain(
     return found
 
 
-def coverage(evals: pd.DataFrame) -> dict[str, LawFit]:
+def coverage(evals: pd.DataFrame) -> tuple[dict[str, LawFit], pd.DataFrame]:
     """pass@k of each cell after training; the samples of all its seeds count together."""
     last = graded_ends(evals)["after"].groupby(["cell", "task_id"], observed=True)["correct"]
     counts = last.agg(n="count", c="sum").astype(int).reset_index("cell")
     cells = [cell for cell in in_order(evals, "cell")["cell"] if cell in set(counts["cell"])]
-    return _those_that_fit(fit_coverage, {str(cell): counts[counts["cell"] == cell] for cell in cells})
+    found = _those_that_fit(fit_coverage, {str(cell): counts[counts["cell"] == cell] for cell in cells})
+    curves = [
+        pd.DataFrame({"cell": c, "k": one.table.columns["k"], "pass@k": one.table.y})
+        for c, one in found.items()
+    ]
+    return found, remember(pd.concat(curves, ignore_index=True), evals, "cell")
 
 
 def environment_steps(df: pd.DataFrame, evals: pd.DataFrame) -> LawFit:
