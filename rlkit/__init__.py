@@ -38,7 +38,7 @@ _PUBLIC = {
     # Score and evaluate.
     "score": "rlkit.rewards",
     "evaluate": "rlkit.training.export",
-    "pass_at_k": "rlkit.evaluation.passk",
+    "pass_at_k": "rlkit.evaluation",
     # Laws.
     "fit": "rlkit.laws",
     "compare": "rlkit.laws",

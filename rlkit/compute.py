@@ -17,8 +17,9 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from rlkit.config import LINEAR, Positive
+from rlkit.config import LINEAR
 from rlkit.errors import UserError
+from rlkit.params import Positive
 
 PHASES = ("sft", "rollout", "old_log_prob", "ref", "critic", "update")
 

@@ -1,12 +1,12 @@
-"""Params files: YAML 1.2 without its traps, dotted overrides, and validation as one clear sentence."""
+"""Params files: YAML 1.2 without its traps, dotted overrides, sections, and validation as one clear sentence."""
 
 import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, dataclass_transform
 
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic._internal._model_construction import ModelMetaclass  # as type(BaseModel), for type checkers
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
@@ -15,6 +15,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from rlkit.errors import UserError, did_you_mean
 
 VALUES = 1_000_000  # of a params file once its aliases are written out
+Positive = Annotated[int, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Constructor(SafeConstructor):
@@ -185,6 +188,28 @@ class SentencesMeta(ModelMetaclass):
                 return super().__call__(*args, **values)
             except ValidationError as error:
                 raise _told(cls, error) from None
+
+
+class Section(BaseModel, metaclass=SentencesMeta):
+    """A frozen part of the config; unknown keys are refused."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
+    )
+    older: ClassVar[Mapping[str, Any]] = {}
+    """Keys that configs of older runs have, with values that hashes still hold."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_older(cls, value: Any) -> Any:
+        return {k: v for k, v in value.items() if k not in cls.older} if isinstance(value, Mapping) else value
+
+
+def refuse(*rows: tuple[Any, str]) -> None:
+    """Raise the sentence of the first row that is wrong."""
+    for wrong, sentence in rows:
+        if wrong:
+            raise ValueError(sentence)
 
 
 def _told(model: type[Any], error: ValidationError, prefix: str = "") -> UserError:

@@ -14,8 +14,7 @@ from rlkit.config import RunConfig
 from rlkit.data import held_out
 from rlkit.domains import sources
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean, pass_at_k, pass_rate
-from rlkit.evaluation.samples import summarise
+from rlkit.evaluation import bootstrap_mean, pass_at_k, pass_rate, summarise
 from rlkit.laws import fit_coverage
 from rlkit.measures import summary
 from rlkit.models import loading

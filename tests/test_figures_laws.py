@@ -16,7 +16,7 @@ from rlkit.figures import laws as drawings
 from rlkit.figures import looks, runs
 from rlkit.figures.drawing import cautions
 from rlkit.measures import fits
-from rlkit.measures.tables import first_at
+from rlkit.measures.summary import first_at
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
 

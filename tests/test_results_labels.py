@@ -12,9 +12,9 @@ from rich.console import Console
 from study_folder import config, write_run, write_study
 
 import rlkit
+from rlkit.config.run import labels
 from rlkit.figures.study import StudyData, draw
 from rlkit.params import flatten
-from rlkit.results.labels import labels
 from rlkit.results.store import RunStore
 from rlkit.sizing import doctor
 from rlkit.studies.terminal import status_table

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from rlkit.cli import app
 from rlkit.config import RunConfig, load
 from rlkit.figures.study import StudyData, draw
-from rlkit.measures.summary import before_after, final, write
-from rlkit.measures.tables import equal_cells_sentence
+from rlkit.measures.summary import before_after, equal_cells_sentence, final, write
 from rlkit.results.read import read
 from rlkit.studies.file import RULES, inert_keys, set_keys
 

@@ -1,19 +1,17 @@
 """RunConfig: everything that decides what a run computes, under verl's names wherever verl has one.
 
-In: a params file and dotted overrides. Out: one frozen, checked RunConfig. A file here is a section of the YAML, with
-its defaults and checks; run.py puts them together.
+In: a params file and dotted overrides. Out: one frozen, checked RunConfig. A file here has a section of the YAML, with
+its defaults and checks, and those that belong to it; run.py puts them together.
 """
 
-from rlkit.config.actor_critic import Actor, Critic, Optimizer
-from rlkit.config.algorithm import Algorithm, RolloutCorrection
-from rlkit.config.data import Data
-from rlkit.config.evaluation import Evaluation
+from rlkit.config.algorithm import Actor, Algorithm, Critic, Optimizer, RolloutCorrection
+from rlkit.config.data import Data, Evaluation
 from rlkit.config.model import LINEAR, Model
 from rlkit.config.reward import OverlongBuffer, RewardConfig
 from rlkit.config.rollout import RolloutConfig
 from rlkit.config.run import UNHASHED, RunConfig, load
-from rlkit.config.section import Positive, Section
 from rlkit.config.trainer import Trainer
+from rlkit.params import Positive, Section
 
 __all__ = [
     "LINEAR", "UNHASHED", "Actor", "Algorithm", "Critic", "Data", "Evaluation", "Model", "Optimizer", "OverlongBuffer",

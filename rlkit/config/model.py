@@ -5,7 +5,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from rlkit.config.section import NonNegative, Positive, Section, Share, Source, refuse
+from rlkit.config.data import Source
+from rlkit.params import NonNegative, Positive, Section, Share, refuse
 
 LINEAR: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """A layer's linear modules, which may get an adapter."""

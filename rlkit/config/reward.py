@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from rlkit.config.section import NonNegative, Positive, Section, Share
+from rlkit.params import NonNegative, Positive, Section, Share
 
 
 class OverlongBuffer(Section):

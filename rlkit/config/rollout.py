@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rlkit.config.section import Positive, Section, Share, refuse
+from rlkit.params import Positive, Section, Share, refuse
 
 
 class Interruption(Section):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlkit.config.section import Positive, Section
+from rlkit.params import Positive, Section
 
 
 class AsyncTraining(Section):

@@ -8,7 +8,7 @@ from rlkit.figures.drawing import Drawing, latex_table, sources, table
 from rlkit.figures.laws import law
 from rlkit.figures.runs import before_after, learning_curves, metric_panels
 from rlkit.figures.style import LABELS, WIDTHS, label_axes, look, looks, new_axes, short, styled, theme
-from rlkit.measures.tables import curve_table
+from rlkit.measures.summary import curve_table
 
 __all__ = [
     "LABELS", "WIDTHS", "Drawing", "before_after", "curve_table", "label_axes", "latex_table", "law",

@@ -16,7 +16,7 @@ from rlkit.errors import UserError
 from rlkit.figures import laws, runs
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.style import LETTERED, WIDTHS, legend_below, looks, styled
-from rlkit.measures import allocation, comparisons, fits, learning
+from rlkit.measures import comparisons, fits, learning
 from rlkit.measures.fits import COMPUTE, PASSED, SHARE, UNIQUE, check_varied
 
 if TYPE_CHECKING:
@@ -212,11 +212,11 @@ FIGURES = {
     ),
     "frontier": Entry(
         "Held-out pass@1 of each split of equal budgets of rollouts.",
-        lambda s, venue: runs.frontier(allocation.at_budgets(s.evals, s.metrics), venue),
+        lambda s, venue: runs.frontier(fits.at_budgets(s.evals, s.metrics), venue),
     ),
     "law_of_rollouts": Entry(
         "The best rollouts a prompt in a budget of rollouts, with its 95 % band.",
-        lambda s, venue: laws.law(allocation.rollouts_law(s.evals, s.metrics), venue=venue),
+        lambda s, venue: laws.law(fits.rollouts_law(s.evals, s.metrics), venue=venue),
     ),
     "pass_at_k": Entry(
         "pass@k before (dashed, hollow) and after training (solid), with 95 % intervals over problems.",

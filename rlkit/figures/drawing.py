@@ -19,8 +19,7 @@ from rlkit.figures.style import LABELS, styled
 from rlkit.files import replacing, write_text
 from rlkit.laws import LawFit
 from rlkit.laws.report import escaped, findings
-from rlkit.measures.summary import held_out_error, outside
-from rlkit.measures.tables import runs_behind
+from rlkit.measures.summary import held_out_error, outside, runs_behind
 from rlkit.results.machine import git_state
 from rlkit.results.store import plain
 

@@ -8,14 +8,14 @@ import pandas as pd
 import seaborn
 from matplotlib.axes import Axes
 
+from rlkit.config.run import domain_name, name_of
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean
+from rlkit.evaluation import bootstrap_mean
 from rlkit.figures import style as paper_style
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.style import LABELS, label_axes, legend, looks, new_axes, short, styled
-from rlkit.measures.summary import few_seeds, pass_rates, seeds_to_show, unequal_steps
-from rlkit.measures.tables import curve_table, graded_ends
-from rlkit.results.labels import domain_name, name_of
+from rlkit.measures import summary
+from rlkit.measures.summary import curve_table, graded_ends, pass_rates
 from rlkit.seeds import generator
 
 FEW = 6  # runs whose own lines can be told apart behind the means
@@ -163,7 +163,7 @@ def needed(table: pd.DataFrame, x: str, venue: str = "neurips", ax: Axes | None 
 
 
 def frontier(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
-    """pass@1 of each split of a table of `rlkit.measures.allocation.at_budgets` against its rollouts a prompt, a colour
+    """pass@1 of each split of a table of `rlkit.measures.fits.at_budgets` against its rollouts a prompt, a colour
     a budget and a line a number of prompts a step."""
     names = {"data.train_batch_size": "prompts a step", "budget": "rollouts"}
     shown = table.rename(columns=names).assign(rollouts=table["budget"].map(short))
@@ -201,15 +201,15 @@ def differences(table: pd.DataFrame, venue: str = "neurips") -> dict[str, Drawin
 
 
 def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Drawing:
-    baseline, few = table["baseline"].iloc[0], few_seeds(table)
+    baseline, few = table["baseline"].iloc[0], summary.few_seeds(table)
     seeds, several = table[["seeds", "baseline_seeds"]].to_numpy(), table["low_seeds"].notna().any()
     count = " to ".join(map(str, sorted({seeds.min(), seeds.max()})))
     words = [
         f"The baseline is {baseline}. Seeds a cell: {count}.",
         f"Intervals over seeds and problems{few}.".replace(", which", "") if few else "",
         "" if several else "One seed says nothing about others, so that there is no second interval.",
-        *seeds_to_show(table),
-        unequal_steps(table.assign(when="after")),
+        *summary.seeds_to_show(table),
+        summary.unequal_steps(table.assign(when="after")),
     ]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.16 + 0.05 * len(table))
@@ -240,7 +240,7 @@ def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass
     """A value before (hollow, thin) and after training (filled, thick) with its intervals, a row a cell, of a table of
     `rlkit.measures.summary.before_after`, whose caution of unequal steps the figure shows, or of another `value`."""
     ends = [table[table["when"] == when] for when in ("before", "after")]
-    caution = unequal_steps(table) if "steps" in table else ""
+    caution = summary.unequal_steps(table) if "steps" in table else ""
     held = ends[0]["held_out"] if "held_out" in table else [False] * len(ends[0])
     marks = [" (held\N{NO-BREAK SPACE}out)" if out else "" for out in held]
     names = [f"{cell}{mark}" for cell, mark in zip(ends[0]["cell"], marks, strict=True)]

@@ -19,7 +19,6 @@ from rlkit.laws.report import escaped, findings
 from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
 from rlkit.measures.fits import FOR_LAW, SIZE
-from rlkit.measures.tables import equal_cells_sentence
 from rlkit.results.read import read_study
 from rlkit.results.store import read_json
 
@@ -126,7 +125,7 @@ def draw(study: StudyData, venue: str, only: Sequence[str] = ()) -> Iterator[tup
 def _captioned(study: StudyData, name: str, key: str, one: Drawing) -> Drawing:
     """The drawing with the runs behind it, where it does not say, and with what its caption has to say."""
     left_out = study.left_out() if name == "before_after" else ""
-    cautions_of_all = (cautions(one.sources), left_out, equal_cells_sentence(study.points))
+    cautions_of_all = (cautions(one.sources), left_out, summary.equal_cells_sentence(study.points))
     words = filter(None, (key and f"{key}:", FIGURES[name].caption, one.caption, *cautions_of_all))
     return replace(one, sources={**sources(study.metrics), **one.sources}, caption=" ".join(words))
 

@@ -17,7 +17,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from rlkit.errors import UserError, did_you_mean
-from rlkit.measures.tables import in_order
+from rlkit.measures.summary import in_order
 
 STYLE = Path(__file__).with_name("style.mplstyle")
 

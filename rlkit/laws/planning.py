@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from rlkit.config import Section
 from rlkit.errors import UserError
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.intervals import refit, runaways
@@ -20,7 +19,7 @@ from rlkit.laws.optimum import check_determined
 from rlkit.laws.report import RAN_AWAY
 from rlkit.laws.solver import Loss, Problem, to_space
 from rlkit.laws.table import numbers
-from rlkit.params import override, read_yaml, validate
+from rlkit.params import Section, override, read_yaml, validate
 from rlkit.results.store import read_json
 from rlkit.seeds import generator
 

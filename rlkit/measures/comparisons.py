@@ -7,11 +7,10 @@ import json
 import numpy as np
 import pandas as pd
 
+from rlkit.config.run import value_of
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean, pass_at_k, pass_rate, resample_sums
-from rlkit.measures.summary import pass_rates
-from rlkit.measures.tables import curve_table, graded_ends, in_order, remember
-from rlkit.results.labels import value_of
+from rlkit.evaluation import bootstrap_mean, pass_at_k, pass_rate, resample_sums
+from rlkit.measures.summary import curve_table, graded_ends, in_order, pass_rates, remember
 from rlkit.seeds import generator
 
 DRAWS = 4000

@@ -10,7 +10,7 @@ import pandas as pd
 
 from rlkit.environments.trajectory import Trajectory, steps_frame
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean, pass_rate
+from rlkit.evaluation import bootstrap_mean, pass_rate
 from rlkit.seeds import content_hash, generator
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from rlkit.domains import sources as components
 from rlkit.errors import UserError
-from rlkit.measures.tables import curve_table, first_at, in_order, remember
+from rlkit.measures.summary import curve_table, first_at, in_order, remember
 
 METRIC = "eval/pass@1"
 

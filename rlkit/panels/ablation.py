@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rlkit.config import RunConfig
+from rlkit.config.run import NOT_COMPARED, in_words
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.panels.launching import Launched, launch
 from rlkit.params import flatten, override, validate
-from rlkit.results.labels import NOT_COMPARED, in_words
 from rlkit.results.machine import usable_cores
 from rlkit.results.progress import config_of, run_state
 from rlkit.results.read import read, read_evals

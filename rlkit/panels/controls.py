@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.config import RunConfig, load
+from rlkit.config.run import in_words, name_of, short
 from rlkit.errors import UserError, did_you_mean
 from rlkit.panels.ablation import Ablation, comparison, samples_of
 from rlkit.panels.launching import attach
 from rlkit.panels.watching import CURVES, Live, button, show
 from rlkit.params import flatten, parse_yaml
-from rlkit.results.labels import in_words, name_of, short
 from rlkit.results.progress import run_state
 
 KEYS = (

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
+from rlkit.config.run import labels
 from rlkit.errors import UserError
 from rlkit.params import flatten
-from rlkit.results.labels import labels
 from rlkit.results.store import DAMAGE, read_config, read_json, read_jsonl
 from rlkit.seeds import content_hash
 

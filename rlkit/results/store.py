@@ -4,7 +4,7 @@
         config.yaml     the run's RunConfig, complete: `rlkit run …/config.yaml` repeats the run
         run.json        status, versions, git commit, hardware, and whatever the trainer adds
         metrics.jsonl   one line a step
-        evals.parquet   one row a sample of every evaluation
+        evals.parquet   one row a sample of every evaluation, here or on verl
         samples.jsonl   some training samples, for reading
         checkpoints/
 
@@ -22,14 +22,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, SupportsFloat
 
+import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.files import disk_errors, require_space, write_text
-from rlkit.results import evals
+from rlkit.files import disk_errors, replacing, require_space, write_text
 from rlkit.results.machine import git_state, hardware, versions
+from rlkit.types import Task
 
 BEST = "best"  # folder of the checkpoint that trainer.keep_best keeps
 LOGS = ("metrics.jsonl", "samples.jsonl")
@@ -37,6 +38,13 @@ _SPARE, _SPARE_BYTES = ".spare", 16_384  # a file that makes room for run.json's
 DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError, ArithmeticError)
 """What a damaged file of a run may raise when it is read; a UserError is a ValueError."""
 _LOG_SPACE = 20_000_000  # bytes that must be free to begin; checkpoints are the trainer's to add
+ANSWER = {
+    "correct": "boolean",  # null where the answer could not be graded
+    "value": "Float64", "error": "string", "tokens": "Int64", "finish_reason": "string", "response": "string",
+}  # fmt: skip
+"""Columns of an answer in evals.parquet, with their types, beside those that say which step, task and sample it is of.
+A new one gets its type here, and its value in rlkit.evaluation and, of a run on verl, rlkit.verl.answers."""
+_TYPES = {"step": "int64", "task_id": "string", "data_source": "string", "sample": "int64"} | ANSWER
 
 
 @dataclass(frozen=True)
@@ -138,9 +146,13 @@ class RunStore:
             file.write(lines)
 
     def log_evals(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add one evaluation to evals.parquet, in place of one of the same step: rows of
-        `rlkit.results.evals.eval_row`, with further columns or none."""
-        evals.add(self.folder / "evals.parquet", step, [plain(row) for row in rows])
+        """Add one evaluation to evals.parquet, in place of one of the same step: rows of `eval_row`, with further
+        columns or none."""
+        new = pd.DataFrame([{"step": step, **plain(row)} for row in rows]).astype(_TYPES)
+        old = self._evals()
+        self._replace_evals(
+            new if old is None else pd.concat([old[old["step"] != step], new], ignore_index=True)
+        )
 
     def truncate(self, step: int) -> None:
         """Drop everything logged after `step`: a resumed run logs those steps again, once."""
@@ -148,7 +160,16 @@ class RunStore:
             if path.exists():
                 kept = [row for row in read_jsonl(path) if row["step"] <= step]
                 write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
-        evals.truncate(self.folder / "evals.parquet", step)
+        if (evals := self._evals()) is not None:
+            self._replace_evals(evals[evals["step"] <= step])
+
+    def _evals(self) -> pd.DataFrame | None:
+        path = self.folder / "evals.parquet"
+        return pd.read_parquet(path) if path.exists() else None
+
+    def _replace_evals(self, table: pd.DataFrame) -> None:
+        with replacing(self.folder / "evals.parquet") as temporary:
+            table.to_parquet(temporary, index=False)
 
     def __enter__(self) -> "RunStore":
         return self
@@ -157,6 +178,12 @@ class RunStore:
         """Let other processes open the run."""
         (self.folder / _SPARE).unlink(missing_ok=True)
         self._lock.release()
+
+
+def eval_row(task: Task, sample: int, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a task's answer number `sample`; what `answer` lacks is null."""
+    asked = {"task_id": task.id, "data_source": task.data_source, "sample": sample}
+    return asked | {name: answer.get(name) for name in ANSWER}
 
 
 def prepare(folder: Path, config: RunConfig) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.config import RunConfig
+from rlkit.config.run import value_of
 from rlkit.domains import Source
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.models.shapes import LADDER, at_hand
 from rlkit.params import override, validate
-from rlkit.results.labels import value_of
 from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
 from rlkit.studies.file import StudyConfig, no_warm_start, read_study

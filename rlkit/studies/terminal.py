@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rlkit.config import RunConfig
+from rlkit.config.run import labels
 from rlkit.params import flatten
-from rlkit.results.labels import labels
 from rlkit.results.progress import ACTIVE, config_of, kept_step, run_state
 from rlkit.results.read import planned_runs, run_folders
 from rlkit.results.store import read_json

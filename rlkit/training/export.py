@@ -16,7 +16,7 @@ from rlkit.config import Evaluation, Model, RewardConfig, RunConfig, load
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.rollout import Limits
 from rlkit.errors import UserError
-from rlkit.evaluation.samples import EvaluationResult, measure
+from rlkit.evaluation import EvaluationResult, measure
 from rlkit.files import replacing, write_text
 from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.models.prompts import set_template_defaults

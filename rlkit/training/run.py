@@ -18,7 +18,7 @@ from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import content_hashes
 from rlkit.environments.rollout import Limits, rollout_metrics
 from rlkit.errors import RunStopped, UserError, plain_warnings
-from rlkit.evaluation.samples import measure
+from rlkit.evaluation import measure
 from rlkit.models.kernels import EAGER, compiled
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import device_of, keep_to_share, load_policy

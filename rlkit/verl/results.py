@@ -15,9 +15,8 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream
 from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped
-from rlkit.evaluation.samples import summarise
-from rlkit.results.evals import ANSWER, eval_row
-from rlkit.results.store import RunStore, read_jsonl
+from rlkit.evaluation import summarise
+from rlkit.results.store import ANSWER, RunStore, eval_row, read_jsonl
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.training.batches import comparable
 from rlkit.training.checks import problems

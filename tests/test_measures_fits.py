@@ -6,7 +6,7 @@ import pytest
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.measures.allocation import at_budgets, rollouts_law
+from rlkit.measures.fits import at_budgets, rollouts_law
 
 TOTAL, PROBLEMS = 65_536, 150
 
