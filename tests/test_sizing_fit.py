@@ -2,15 +2,19 @@
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from typer.testing import CliRunner
 
 from rlkit.cli import app
-from rlkit.config import load
+from rlkit.config import RunConfig, load
 from rlkit.data import TaskStream, held_out
+from rlkit.domains.math.tasks import Arithmetic
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
+from rlkit.models.prompts import ladder_length
+from rlkit.params import validate
 from rlkit.sizing import devices, doctor
 from rlkit.sizing import estimate as estimating
 from rlkit.sizing.devices import DEVICES, device_named
@@ -18,6 +22,7 @@ from rlkit.sizing.doctor import fit
 from rlkit.sizing.estimate import estimate, expected_lengths
 from rlkit.sizing.memory import total
 from rlkit.studies.file import load_one
+from rlkit.studies.plan import make_plan
 from rlkit.studies.terminal import duration, run_plan
 
 
@@ -310,3 +315,51 @@ def test_a_warm_start_costs_the_same_whether_a_critic_will_follow():
         for name in ("grpo", "gae")
     ]
     assert taken[0] is not None and taken[0] == taken[1]
+
+
+@pytest.fixture
+def made(monkeypatch) -> list[int]:
+    """The indices of all tasks of arithmetic that are made."""
+    indices, task = list[int](), Arithmetic.task
+    monkeypatch.setattr(Arithmetic, "task", lambda self, i: (indices.append(i), task(self, i))[1])
+    return indices
+
+
+SPLITS = """
+run:
+  data: {train: [{kind: arithmetic, digits: 4}], train_batch_size: 8, max_prompt_length: 48, max_response_length: 12}
+  trainer: {total_training_steps: 400}
+  evaluation: {size: 10}
+variants:
+  whole: {}
+  short: {trainer.total_training_steps: 200}
+  large: {model.path: ladder-300k, actor.optim.lr: 1e-4}
+  long: {data.max_prompt_length: 64}
+seeds: [0, 1]
+"""
+
+
+def test_prompts_are_made_once_for_all_runs_of_a_study(tmp_path, made):
+    (path := tmp_path / "splits.yaml").write_text(SPLITS)
+    make_plan(path, {}, tmp_path)
+    assert 3_200 < len(made) < 3_400
+    path.write_text(SPLITS.replace("length: 48", "length: 12"))
+    with pytest.raises(
+        UserError, match=r"whole, seed 0: data.max_prompt_length is 12, but 2,... of 3,200 arithmetic"
+    ):
+        make_plan(path, {}, tmp_path)
+
+
+@pytest.mark.parametrize("train", [
+    {"train_max_samples": 5_000, "sft_ratio": 0.5},
+    {"train": [{"kind": "arithmetic", "digits": d, "count": n} for d, n in ((4, 4_000), (9, 1_000))]},
+])  # fmt: skip
+def test_lengths_are_those_of_the_first_batch_without_the_tasks_of_the_others(made, train):
+    data = {"train": [{"kind": "arithmetic", "digits": 4}], "train_batch_size": 50, **train}
+    config = validate(RunConfig, {"data": data, "evaluation": {"size": 10}})
+    found = expected_lengths(config)
+    assert len(made) < 400
+    tasks = TaskStream(config, held_out(config)).batch(1)
+    assert len(made) > 5_000
+    answers = [len(task.worked_answer.encode()) + 1 for task in tasks]
+    assert found[:2] == (round(fmean(ladder_length(task.prompt) for task in tasks)), round(fmean(answers)))

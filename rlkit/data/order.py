@@ -80,7 +80,7 @@ class Supply:
 
     def __post_init__(self) -> None:
         self._rows, self._sorted = self.source.total(), self.config.data.order == "curriculum"
-        self._first = HELD_OUT_INDICES + self.config.seed * SEED_STRIDE
+        self.first = HELD_OUT_INDICES + self.config.seed * SEED_STRIDE
         self._pool: dict[int, float] = {}  # indices of the unique tasks, and what a curriculum sorts them by
         self._pass: tuple[int, list[int]] = (-1, [])  # the last pass over the pool: its number and order
 
@@ -93,7 +93,7 @@ class Supply:
             mended = "raise data.train_max_samples or its weight, or set its weight to 0"
             raise UserError(f"{self.label} gets none of the unique tasks: {mended}.")
         rng = generator("rows", self.config.seed, self.label)
-        places = itertools.count(self._first) if self._rows is None else rng.permutation(self._rows)
+        places = itertools.count(self.first) if self._rows is None else rng.permutation(self._rows)
         found = draw(self.source, places, count, self._allowed, set())
         pool = {index: self._difficulty(task) if self._sorted else 0.0 for index, task in found}
         if len(pool) < (self.limit or 1):
@@ -104,7 +104,7 @@ class Supply:
     def tasks(self, start: int, count: int) -> list[Task]:
         """The tasks at these places of the source's own sequence."""
         if (unique := self.unique()) is None:
-            return self._fresh(range(self._first + start, self._first + start + count))
+            return self._fresh(range(self.first + start, self.first + start + count))
         places = (divmod(ordinal, unique) for ordinal in range(start, start + count))
         return self.source.tasks([self._ordered(epoch)[place] for epoch, place in places])
 

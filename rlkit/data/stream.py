@@ -12,7 +12,7 @@ import numpy as np
 from rlkit.config import RunConfig
 from rlkit.data.held_out_set import labels, suites
 from rlkit.data.order import Supply, apportion, planned
-from rlkit.data.prompt_lengths import check_lengths
+from rlkit.data.prompt_lengths import check_generated, check_lengths
 from rlkit.errors import UserError
 from rlkit.seeds import content_hash, generator
 from rlkit.types import Task
@@ -70,10 +70,14 @@ class TaskStream:
 
     def check_prompts(self, held_out: Sequence[Task]) -> None:
         """`check_lengths` of the prompts that the run will use, those of its suites and of `held_out` too; of a
-        generator without a number of unique tasks the first 16,384."""
+        generator without a number of unique tasks the first 16,384 that it makes, held-out ones too."""
         sets = {"held-out": held_out, **self.suites}
         for supply, count in self._used():
-            sets[supply.label] = supply.tasks(0, min(count, supply.unique() or 16_384))
+            first = min(count, supply.unique() or 16_384)
+            if supply.unique() is None and not self.config.data.filter_overlong_prompts:
+                check_generated(self.config, supply.source, supply.first, first, supply.label)
+            else:
+                sets[supply.label] = supply.tasks(0, first)
         for where, tasks in sets.items():
             check_lengths(self.config, tasks, where)
 

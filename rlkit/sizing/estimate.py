@@ -5,8 +5,9 @@ kernels at a launch each. The shares are chosen by runs on H200s, whose steps th
 answers are known (tests/benchmarks/results/gpu_h200.json), and by runs of ladder models on a CPU. Answers are assumed
 to be as long as the worked ones (warm-started ladder models) or a third of the limit."""
 
+from math import ceil
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlkit.compute import Work
 from rlkit.config import RunConfig
@@ -134,12 +135,23 @@ _TASKS: dict[str, list[Task]] = {}
 
 
 def _first_tasks(config: RunConfig) -> list[Task]:
+    """Tasks of a run's first batch, for which no more unique tasks are looked for than it needs."""
     from rlkit.data import TaskStream, held_out
     from rlkit.data.prompt_lengths import countable
 
     config = countable(config)
-    if config.data.order == "curriculum":  # its first batch is the easiest, and takes all tasks to find
-        config = config.model_copy(update={"data": config.data.model_copy(update={"order": "mixed"})})
+    data, changes = config.data, dict[str, Any](max_epochs=0)
+    if data.order == "curriculum":  # its first batch is the easiest, and takes all tasks to find
+        changes["order"] = "mixed"
+    unique = max(data.train_max_samples, sum(s.count or 0 for s in data.train if s.weight))
+    if unique > 0 and data.order in ("mixed", "curriculum") and data.sft_ratio < 1:
+        train = [
+            s.model_copy(update={"weight": float(s.weight and (s.count or s.weight)), "count": None})
+            for s in data.train
+        ]
+        needed = ceil((data.train_batch_size + 1) / (1 - data.sft_ratio))
+        changes |= {"train": tuple(train), "train_max_samples": min(unique, needed)}
+    config = config.model_copy(update={"data": data.model_copy(update=changes)})
     key = config.model_dump_json(include={"data", "evaluation", "seed", "trainer"})
     if key not in _TASKS:
         _TASKS[key] = TaskStream(config, held_out(config)).batch(1)[:SAMPLE]
