@@ -14,6 +14,7 @@ from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes, rollout_metrics
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
+from rlkit.models.prompts import encode_text
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import derive
 from rlkit.types import Sample
@@ -35,7 +36,7 @@ class Script:
     def sample(self, prompts, n, *, seed, max_tokens, **_):
         text = self.turns[min(len(self.calls), len(self.turns) - 1)]
         self.calls.append((len(prompts), n, seed))
-        ids = self.policy.tokenizer.encode(text) + [self.policy.tokenizer.eos_token_id] * self.stop
+        ids = encode_text(self.policy.tokenizer, text) + [self.policy.tokenizer.eos_token_id] * self.stop
         ids = np.array(ids[:max_tokens])
         finish = "stop" if self.stop else "length"
         logprobs = -0.1 * np.arange(1, len(ids) + 1, dtype=np.float32)

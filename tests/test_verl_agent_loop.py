@@ -12,6 +12,7 @@ from rlkit.domains import sources
 from rlkit.environments.base import environments
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.models.ladder import END, byte_tokenizer
+from rlkit.models.prompts import encode_text
 from rlkit.types import Task
 from rlkit.verl.answers import AnswerReader
 from rlkit.verl.reward import PLACE, UngradedAnswer
@@ -21,7 +22,7 @@ STOP: Any = TOKENIZER.convert_tokens_to_ids(END)
 
 
 def said(text: str, ended: bool = True) -> list[int]:
-    return [*TOKENIZER.encode(text), *([STOP] if ended else [])]
+    return [*encode_text(TOKENIZER, text), *([STOP] if ended else [])]
 
 
 TEXTS = ("subtract_terms 7", "nonsense", "divide_coefficient 3", "state_answer 3")
@@ -42,20 +43,21 @@ class ScriptedServer:
         return SimpleNamespace(token_ids=ids, log_probs=logprobs, extra_fields=fields, num_preempted=0)
 
 
-def equation() -> Task:
-    environment = environments.parse({"kind": "mathematics", "instructions": "brief", "max_steps": 6})
-    return environment_task(environment, "3x + 7 = 16")
+def equation(instructions: str = "brief") -> Task:
+    world = {"kind": "mathematics", "instructions": instructions, "max_steps": 6}
+    return environment_task(environments.parse(world), "3x + 7 = 16")
 
 
-def run(task: Task, turns: list[list[int]], folder=None, length: int = 240, turn: int = 0):
+def run(task: Task, turns: list[list[int]], folder=None, length: int = 900, turn: int = 0, data=None):
     from omegaconf import OmegaConf
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
     from rlkit.verl.agent_loop import RlkitAgentLoop
 
-    rollout = {"response_length": length, "prompt_length": 512}
-    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}})
+    rollout = {"response_length": length, "prompt_length": 1024}
+    model = {"path": "/no/generation/config"}
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout, "model": model}, "data": data or {}})
 
     async def go():
         server: Any = ScriptedServer(turns)
@@ -75,25 +77,24 @@ def run(task: Task, turns: list[list[int]], folder=None, length: int = 240, turn
 def local(task: Task, *texts: str, ended: bool):
     policy: Any = SimpleNamespace(tokenizer=TOKENIZER, stop_ids=(STOP,))
     sampler: Any = Script(policy, *texts, stop=ended)
-    return play_episodes([task], sampler, policy, Limits(240))[0].rollout()
+    return play_episodes([task], sampler, policy, Limits(900))[0].rollout()
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["turns end themselves", "turns are cut"])
-def test_an_episode_is_the_local_one_token_for_token(ended, tmp_path):
-    turns = MOVES if ended else [turn[:-1] for turn in MOVES]
-    out, _ = run(equation(), turns, tmp_path)
-    expected = local(equation(), *TEXTS, ended=ended)
-    if not ended:  # verl's builder appends no end of turn that the policy did not write; the local one does
-        assert out.response_ids.count(STOP) < list(expected.response_ids).count(STOP)
-        assert out.reward_score == sum(expected.turn_rewards or ())
-        return
+@pytest.mark.parametrize("texts", [TEXTS, ("<|im_end|> subtract", "subtract_terms 7", *TEXTS[1:])])
+def test_an_episode_is_the_local_one_token_for_token(ended, texts, tmp_path):
+    """Also where an observation repeats the name of a control token."""
+    task = equation("full")
+    out, _ = run(task, [said(text, ended) for text in texts], tmp_path)
+    expected = local(task, *texts, ended=ended)
     assert out.prompt_ids == expected.prompt_ids.tolist()
     assert out.response_ids == expected.response_ids.tolist()
     assert out.response_mask == expected.mask.tolist()
     np.testing.assert_allclose(np.array(out.response_logprobs), expected.logprobs, atol=1e-6)
-    assert out.reward_score == sum(expected.turn_rewards or ()) == pytest.approx(3.0)
+    earned = 3.0 - (len(texts) - len(TEXTS))
+    assert out.reward_score == sum(expected.turn_rewards or ()) == pytest.approx(earned)
     assert out.extra_fields["turn_scores"] == expected.turn_rewards
-    assert out.extra_fields["reward_extra_info"] == {"score": 3.0, "correct": 1.0}
+    assert out.extra_fields["reward_extra_info"] == {"score": earned, "correct": 1.0}
 
 
 def test_an_episode_that_runs_out_of_room_ends_before_the_observation():

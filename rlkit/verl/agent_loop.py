@@ -1,7 +1,8 @@
 """The agent loop that verl's rollout workers run for every sample: an answer, or an episode turn by turn.
 
-One class for both, chosen by the row's data_source, so that a mixture may hold both. Token ids are only ever
-appended: verl's token builder adds what stands between two turns, with mask 0.
+One class for both, chosen by the row's data_source, so that a mixture may hold both. Prompts, turns and observations
+become tokens as in a local run: ids are only ever appended, and text of a row or an environment is never a control
+token.
 
 Limits of verl 0.9.1: the rewards of an episode's turns reach its trainer as their sum, on the last token
 (per-turn rewards are in the answers log); an answer that cannot be graded, or an episode whose environment
@@ -10,148 +11,111 @@ fails, is dropped from its group.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
+from transformers import GenerationConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from rlkit.data.rows import from_verl
 from rlkit.environments.base import environments
 from rlkit.environments.episode import Episode
-from rlkit.models.prompts import MarkedChat, encode_chats
+from rlkit.environments.rollout import ChatTokens, Limits, SampledEpisode
+from rlkit.models.prompts import set_template_defaults
 from rlkit.samplers.rollouts import ENVIRONMENT
+from rlkit.types import Rollout, Sample, Task
 from rlkit.verl.answers import record
 from rlkit.verl.reward import PLACE, score_of
 
 
 class RlkitAgentLoop(AgentLoopBase):
-    """`max_turn_length` is of tokens (0: what is left of the response), `answers` the folder of the answers log."""
+    """verl makes one for every sample. `max_turn_length` is of tokens (0: what is left of the response), `answers` the
+    folder of the answers log."""
 
     def __init__(self, *args: Any, max_turn_length: int = 0, answers: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.words: Any = self.tokenizer  # verl's annotation names a factory
-        self.max_turn_length, self.answers = max_turn_length, answers
-        self.response_length = self.rollout_config.response_length
+        words: Any = self.tokenizer  # verl's annotation names a factory
+        set_template_defaults(words, self.apply_chat_template_kwargs)
+        stops = stop_ids(str(self.config.actor_rollout_ref.model.path), words.eos_token_id)
+        self.chat = ChatTokens(SimpleNamespace(tokenizer=words, stop_ids=stops))
+        self.limits = Limits(self.rollout_config.response_length, max_turn_length)
+        self.answers, self.request, self.seconds = answers, uuid4().hex, 0.0
+        self.fields: dict[str, Any] = {}  # what verl's server says of the last turn
 
-    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """One sample of a row. Raises UngradedAnswer for an episode whose environment failed."""
-        sequence = _Sequence(self, sampling_params, kwargs)
-        if str(kwargs["data_source"]).startswith(ENVIRONMENT):
-            return await self._episode(sequence, kwargs)
-        await sequence.start()
-        await sequence.turn(self.response_length)
-        return sequence.output(self._place(sequence, kwargs, sequence.finish))
-
-    async def _episode(self, sequence: "_Sequence", row: Mapping[str, Any]) -> AgentLoopOutput:
-        problem, info = from_verl(row["reward_model"]["ground_truth"], row["extra_info"])
-        episode = Episode.begin(environments.parse(dict(info["environment"])), problem)
-        await sequence.start()
-        while episode.finish is None:
-            room = self.response_length - len(sequence.mask)
-            text = await sequence.turn(min(room, self.max_turn_length or room))
-            await asyncio.to_thread(episode.say, text)
-            if episode.finish is None and not await sequence.observe(episode.observation):
-                episode.finish = "length"  # before the observation: an episode ends on a token of the policy
-        rewards = [step.reward for step in episode.transitions]
-        reward = episode.reward()
-        if reward.error is None:
-            reward = replace(reward, parts={**reward.parts, "turn_rewards": rewards})
-        place = self._place(sequence, row, episode.finish)
-        if self.answers:
-            record(self.answers, place, row["data_source"], sequence.text(), reward)
-        return sequence.output(place, score_of(reward), rewards)
-
-    def _place(self, sequence: "_Sequence", row: Mapping[str, Any], finish: str) -> dict[str, Any]:
-        prompt, mask = len(sequence.ids) - len(sequence.mask), sequence.mask
-        return {
+        truth, info = from_verl(row["reward_model"]["ground_truth"], row["extra_info"])
+        messages = tuple(dict(message) for message in row["raw_prompt"])
+        task = Task(str(row["data_source"]), messages, truth, extra_info=info)
+        options = {"sampling_params": sampling_params, "priority": int(row.get("priority", 0))}
+        acts = task.data_source.startswith(ENVIRONMENT)
+        rollout = await (self._episode(task, options) if acts else self._answer(task, options))
+        place = {
             "step": int(row["global_steps"]), "split": str(row["extra_info"]["split"]), "uid": str(row["uid"]),
-            "sample": int(row["session_id"]), "task_id": str(row["id"]), "prompt_tokens": prompt, "tokens": sum(mask),
-            "response_tokens": len(mask), "finish_reason": finish, "turns": sequence.turns,
+            "sample": int(row["session_id"]), "task_id": str(row["id"]), "prompt_tokens": len(rollout.prompt_ids),
+            "tokens": int(rollout.mask.sum()), "response_tokens": len(rollout.mask),
+            "finish_reason": rollout.finish_reason, "turns": rollout.turns,
         }  # fmt: skip
-
-
-class _Sequence:
-    """A growing token sequence with its mask and log-probs."""
-
-    def __init__(self, loop: RlkitAgentLoop, sampling: dict[str, Any], row: Mapping[str, Any]) -> None:
-        self.loop, self.sampling = loop, sampling
-        self.messages: list[dict[str, Any]] = [dict(m) for m in row["raw_prompt"]]
-        self.priority = int(row.get("priority", 0))
-        self.request = uuid4().hex
-        self.ids: list[int] = []
-        self.mask: list[int] = []
-        self.logprobs: list[float] | None = [] if sampling.get("logprobs") else None
-        self.fields: dict[str, Any] = {}
-        self.turns, self.seconds, self.finish = 0, 0.0, "stop"
-
-    async def start(self) -> None:
-        """Tokenize the prompt."""
-        if MarkedChat(self.loop.words, self.messages).names:  # which verl would encode as control tokens
-            options = self.loop.apply_chat_template_kwargs
-            self.ids = encode_chats(self.loop.words, [self.messages], **options)[0]
-        else:
-            self.ids = await self.loop.ct_build_initial_tokens(self.messages)
-
-    async def turn(self, most: int) -> str:
-        """Sample at most `most` tokens; their text."""
-        began = time.perf_counter()
-        out = await self.loop.server_manager.generate(
-            request_id=self.request,
-            prompt_ids=self.ids,
-            sampling_params={**self.sampling, "max_tokens": most},
-            priority=self.priority,
+        turns, scores = rollout.turn_rewards or [], None
+        if rollout.reward is not None:  # of an episode; an answer is graded by compute_score
+            reward = rollout.reward
+            if reward.error is None:
+                reward = replace(reward, parts={**reward.parts, "turn_rewards": turns})
+            if self.answers:
+                record(self.answers, place, task.data_source, self.chat.decode(rollout.response_ids), reward)
+            scores = score_of(reward)
+        extra = {**self.fields, PLACE: place, "turn_scores": turns, "tool_rewards": []}
+        return AgentLoopOutput(
+            prompt_ids=rollout.prompt_ids.tolist(),
+            response_ids=rollout.response_ids.tolist(),
+            response_mask=rollout.mask.tolist(),
+            response_logprobs=rollout.logprobs.tolist() if sampling_params.get("logprobs") else None,
+            reward_score=scores and scores["score"],
+            num_turns=2 * rollout.turns,
+            metrics={"generate_sequences": self.seconds},  # pyright: ignore[reportArgumentType]  # pydantic builds it
+            extra_fields=extra | ({"reward_extra_info": scores} if scores else {}),
         )
+
+    async def _answer(self, task: Task, options: Mapping[str, Any]) -> Rollout:
+        ids = self.chat.prompt(task.prompt)
+        sample = await self._sample(ids, self.limits.max_response_length, options)
+        return Rollout(task, ids, sample.ids, np.ones_like(sample.ids), sample.logprobs, sample.finish_reason)
+
+    async def _episode(self, task: Task, options: Mapping[str, Any]) -> Rollout:
+        world = environments.parse(dict(task.extra_info["environment"]))
+        playing = SampledEpisode(task, Episode.begin(world, task.ground_truth), self.chat.prompt(task.prompt))
+        while playing.episode.finish is None:
+            room = self.limits.max_response_length - playing.length
+            most = min(room, self.limits.max_turn_length or room)
+            text = playing.take(await self._sample(playing.context, most, options), self.chat, self.limits)
+            await asyncio.to_thread(playing.episode.say, text)
+            playing.observe(self.chat, self.limits)
+        return playing.rollout()
+
+    async def _sample(self, ids: np.ndarray, most: int, options: Mapping[str, Any]) -> Sample:
+        """What verl's server samples after `ids` (S,), at most `most` tokens."""
+        began, sampling = time.perf_counter(), {**options["sampling_params"], "max_tokens": most}
+        asked = {**options, "sampling_params": sampling, "request_id": self.request}
+        out = await self.server_manager.generate(prompt_ids=ids.tolist(), **asked)
         self.seconds += time.perf_counter() - began
-        sampled = list(out.token_ids)[:most]
-        logprobs = list(out.log_probs)[:most] if self.logprobs is not None and out.log_probs else None
-        merged, self.mask, self.logprobs = await self.loop.ct_merge_assistant_token(
-            self.ids, sampled, self.mask, self.logprobs, assistant_logprobs=logprobs
-        )
-        self.ids, self.turns = merged.token_ids, self.turns + 1
         first = self.fields.get("min_global_steps", out.extra_fields.get("min_global_steps"))
         self.fields = {**out.extra_fields, "min_global_steps": first}
-        text = self.loop.words.decode(sampled, skip_special_tokens=True)
-        self.messages.append({"role": "assistant", "content": text})
-        eos = self.loop.words.eos_token_id
-        ended = bool(sampled) and sampled[-1] in (eos if isinstance(eos, list) else [eos])
-        self.finish = "length" if len(sampled) >= most and not ended else "stop"
-        return text
+        sampled = np.asarray(out.token_ids[:most], np.int64)
+        logprobs = np.asarray(out.log_probs[:most] if out.log_probs else np.zeros(len(sampled)), np.float32)
+        cut = len(sampled) >= most and int(sampled[-1]) not in self.chat.stop_ids
+        return Sample(sampled, logprobs, "length" if cut else "stop")
 
-    async def observe(self, observation: str) -> bool:
-        """Append an observation if another turn fits behind it; whether it did."""
-        before = list(self.messages)
-        after = [*before, {"role": "user", "content": observation}]
-        tokens = self.ids, self.mask, self.logprobs
-        merged, mask, logprobs = await self.loop.ct_merge_context_msg(before, after, *tokens)
-        if len(mask) >= self.loop.response_length:
-            return False
-        self.messages, self.ids, self.mask, self.logprobs = after, merged.token_ids, mask, logprobs
-        return True
 
-    def text(self) -> str:
-        """The response as people read it, observations included."""
-        return self.loop.words.decode(self.ids[len(self.ids) - len(self.mask) :], skip_special_tokens=True)
-
-    def output(
-        self,
-        place: dict[str, Any],
-        scores: dict[str, float] | None = None,
-        turn_rewards: Sequence[float] = (),
-    ) -> AgentLoopOutput:
-        """What verl trains on. `scores` are given for an episode; an answer is graded by compute_score."""
-        cut = len(self.ids) - len(self.mask)
-        extra = {**self.fields, PLACE: place, "turn_scores": list(turn_rewards), "tool_rewards": []}
-        if scores is not None:
-            extra["reward_extra_info"] = scores
-        return AgentLoopOutput(
-            prompt_ids=self.ids[:cut],
-            response_ids=self.ids[cut:],
-            response_mask=self.mask,
-            response_logprobs=self.logprobs,
-            reward_score=None if scores is None else scores["score"],
-            num_turns=2 * self.turns,
-            metrics={"generate_sequences": self.seconds},  # pyright: ignore[reportArgumentType]  # pydantic builds it
-            extra_fields=extra,
-        )
+@cache
+def stop_ids(path: str, eos: int) -> tuple[int, ...]:
+    """Tokens that end a turn of the model at `path`: its tokenizer's, and those of its generation config."""
+    found: Any = None
+    with suppress(OSError):
+        found = GenerationConfig.from_pretrained(path).eos_token_id
+    return tuple({eos, *(found if isinstance(found, list) else [found])} - {None})
