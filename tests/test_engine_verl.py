@@ -114,7 +114,7 @@ def test_a_run_that_was_ended_and_continued_is_whole_in_the_run_store(tmp_path, 
 
 def test_a_batch_that_is_whole_is_seen_at_once():
     pytest.importorskip("transfer_queue")
-    from rlkit.verl.replay import ComparableGroups
+    from rlkit.verl.replay_buffer import ComparableGroups
 
     found = ComparableGroups(
         trainer_mode="sync", trainer_config={}, max_off_policy_threshold=None, max_off_policy_strategy="drop",

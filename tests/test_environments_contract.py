@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.cli import app
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
-from rlkit.environments.gymnasium_adapter import GymnasiumEnv
+from rlkit.environments.adapters import GymnasiumEnv
+from rlkit.environments.authoring import new_environment
 from rlkit.environments.rollout import environment_task
-from rlkit.environments.scaffold import new_environment
 from rlkit.errors import UserError
 from rlkit.registry import PLUGINS
 

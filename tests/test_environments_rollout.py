@@ -87,7 +87,8 @@ def test_training_ids_are_the_sampled_ids(policy):
     env = Mathematics(instructions="brief")
     tasks = [environment_task(env, p) for p in env.problems("train", 3)]
     episodes = play_episodes(tasks, spy, policy, Limits(120, 20), n=2, seed=5)
-    rollouts = [episode.rollout() for episode in episodes]
+    doubled = (task for task in tasks for _ in range(2))
+    rollouts = [e.rollout(task) for e, task in zip(episodes, doubled, strict=True)]
     assert len(spy.calls) == 4 and all(len(call) == 6 for call in spy.calls)
     for i, r in enumerate(rollouts):
         sampled = np.concatenate([call[i][1].ids for call in spy.calls])
@@ -103,7 +104,7 @@ def test_training_ids_are_the_sampled_ids(policy):
 
 def test_a_rollout_carries_each_turns_reward_and_masks_observations(policy):
     task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
-    r = play_episodes([task], solve_script(policy), policy, GENEROUS)[0].rollout()
+    r = play_episodes([task], solve_script(policy), policy, GENEROUS)[0].rollout(task)
     assert r.turn_rewards == [1.5, 2.0, 2.0, 3.0] and r.turns == 4 and r.finish_reason == "done"
     assert r.reward is not None and (r.reward.value, r.reward.correct) == (8.5, True)
     spans = np.flatnonzero(np.diff(np.concatenate([[0], r.mask, [0]])))
@@ -118,21 +119,21 @@ def test_one_sampler_call_a_turn_for_all_that_live(policy):
     episodes = play_episodes(tasks, script, policy, GENEROUS, n=4, seed=1)
     assert [c[:2] for c in script.calls] == [(3, 4), (12, 1), (12, 1), (12, 1)]
     assert len({c[2] for c in script.calls}) == 4 and script.calls[1][2] == derive(1, "turn", 1)
-    assert [e.task.id for e in episodes] == [t.id for t in tasks for _ in range(4)]
+    assert [e.episode.problem for e in episodes] == [t.ground_truth for t in tasks for _ in range(4)]
     assert [e.episode.success for e in episodes] == [True] * 4 + [False] * 8
 
 
 def test_a_turn_that_was_cut_is_closed_by_the_template(policy):
     task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
     script = Script(policy, "subtract_terms 7", stop=False)
-    r = play_episodes([task], script, policy, Limits(60, 16))[0].rollout()
+    r = play_episodes([task], script, policy, Limits(60, 16))[0].rollout(task)
     end = policy.tokenizer.eos_token_id
     assert r.response_ids[16] == end and r.mask[16] == 0 and r.mask[:16].all()
 
 
 def test_an_episode_without_room_ends_on_a_token_of_the_policy(policy):
     task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
-    r = play_episodes([task], solve_script(policy), policy, Limits(40))[0].rollout()
+    r = play_episodes([task], solve_script(policy), policy, Limits(40))[0].rollout(task)
     assert r.finish_reason == "length" and r.mask.all() and len(r.response_ids) == 34
     assert r.reward is not None and (r.reward.value, r.reward.correct) == (1.5, False)
     assert r.reward.parts["truncated"]
@@ -142,7 +143,7 @@ def test_a_failing_environment_is_an_error_and_never_a_zero(policy, monkeypatch)
     monkeypatch.setattr(Mathematics, "act", lambda *_: 1 / 0)
     task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
     (episode,) = play_episodes([task], solve_script(policy), policy, GENEROUS)
-    r = episode.rollout()
+    r = episode.rollout(task)
     assert r.finish_reason == "error" and r.reward is not None and r.reward.value is None
     assert "ZeroDivisionError: division by zero (test_environments_rollout.py, line " in str(r.reward.error)
     with pytest.raises(UserError, match="ZeroDivisionError"):
@@ -181,7 +182,7 @@ def test_demonstrations_are_encoded_as_a_rollout_of_the_same_texts(policy):
     (demonstration,) = run_episodes(ExpertAgent(), env, ["3x + 7 = 16"])
     example = encode(ChatTokens(policy), demonstration)
     task = environment_task(env, "3x + 7 = 16")
-    r = play_episodes([task], solve_script(policy), policy, GENEROUS)[0].rollout()
+    r = play_episodes([task], solve_script(policy), policy, GENEROUS)[0].rollout(task)
     assert example.prompt_ids.tolist() == r.prompt_ids.tolist()
     assert example.response_ids.tolist() == r.response_ids.tolist()
     assert (example.weights > 0).tolist() == r.mask.astype(bool).tolist()
@@ -218,4 +219,4 @@ def test_tasks_of_an_environment_are_a_source(policy):
     assert {env.split_of(source.task(i).ground_truth) for i in range(100)} == {"train"}
     held_out = [env.split_of(p) for p in env.problems("test", 20)]
     assert held_out == ["test"] * 20
-    assert play_episodes([task], solve_script(policy), policy, GENEROUS)[0].rollout().turns >= 1
+    assert play_episodes([task], solve_script(policy), policy, GENEROUS)[0].rollout(task).turns >= 1

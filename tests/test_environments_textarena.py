@@ -5,7 +5,7 @@ import random
 import pytest
 
 from rlkit.environments import check_environment, environments
-from rlkit.environments.textarena_adapter import FromTextArena, TextArenaEnv
+from rlkit.environments.adapters import FromTextArena, TextArenaEnv
 
 
 def play(env: FromTextArena, seed: int) -> list[tuple[str, float, bool]]:

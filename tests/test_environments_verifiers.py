@@ -8,7 +8,7 @@ import pytest
 
 from rlkit.agents import BaseAgent, run_episodes
 from rlkit.environments import check_environment, environments
-from rlkit.environments.verifiers_adapter import verifiers_environment
+from rlkit.environments.adapters import verifiers_environment
 
 verifiers = pytest.importorskip("verifiers", reason="verifiers is not installed: pip install 'verifiers<0.4'")
 if not hasattr(verifiers, "MultiTurnEnv"):

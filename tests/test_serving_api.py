@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 from cases import cases
 
-from rlkit.agents.agents import Batcher, LanguageModelAgent
 from rlkit.config import Model
 from rlkit.environments import ActionResult, BaseEnvironment, environments
 from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
-from rlkit.serving.app import create_app, listen
-from rlkit.serving.app import serve as run_server
-from rlkit.serving.solver import START, Settings
+from rlkit.serving.episodes import START, Settings
+from rlkit.serving.http import create_app, listen
+from rlkit.serving.http import serve as run_server
 from rlkit.types import Sample
 
 GOOD = {"domain": "mathematics", "problem": "3x + 7 = 16"}
@@ -225,10 +224,10 @@ def test_a_client_that_leaves_costs_the_others_nothing(policy):
 
 def test_an_episode_that_outgrows_the_context_ends_there_with_what_it_did(policy):
     longer = {**GOOD, "problem": "3x + 7 = 16" + " + 0" * 40}
-    short, long = posted(policy, {"json": GOOD}, {"json": longer}, context=170, max_turn_length=40)
+    short, long = posted(policy, {"json": GOOD}, {"json": longer}, context=130, max_turn_length=40)
     assert short.status_code == 200 and not short.json()["success"]
     assert 1 <= len(short.json()["actions"]) < 4 and short.json()["total_reward"] > 0
-    assert long.status_code == 422 and "more than 170 tokens: shorten it" in long.json()["error"]
+    assert long.status_code == 422 and "more than 130 tokens: shorten it" in long.json()["error"]
 
 
 def test_the_key_is_asked_for_where_one_is_set(policy, monkeypatch):
@@ -361,18 +360,19 @@ def test_a_sampler_that_breaks_is_one_500_and_the_server_goes_on(policy):
 def test_what_the_policy_said_stays_in_the_chat_as_it_was_sampled(policy):
     """Each turn's prompt is the one before, the sampled ids and the template's own text around the observation,
     also where the ids are not those that the tokenizer would give the text."""
-    sampler: Any = ExpertSampler(policy)
     asked, tokenizer, odd = [], policy.tokenizer, policy.tokenizer.convert_tokens_to_ids("user")
 
-    def sample(prompts, n, **_):
-        asked.append(prompts[0])
-        ids = np.array([odd, *tokenizer.encode("ser " if len(asked) < 3 else " cut")])
-        return [[Sample(ids, np.full(len(ids), -0.1, np.float32), "length")]]
+    async def go(sampler, solver, client):
+        def sample(prompts, n, **_):
+            asked.append(prompts[0])
+            ids = np.array([odd, *tokenizer.encode("ser " if len(asked) < 3 else " cut")])
+            return [[Sample(ids, np.full(len(ids), -0.1, np.float32), "length")]]
 
-    sampler.sample = sample
-    env = Mathematics(instructions="brief", max_steps=4)
-    agent = LanguageModelAgent(policy, Batcher(sampler, 12))
-    trajectory = asyncio.run(agent.run_episode(env, "3x + 7 = 16"))
+        sampler.sample = sample
+        return await solver.solve("mathematics", "3x + 7 = 16")
+
+    short = {"mathematics": Mathematics(instructions="brief", max_steps=4)}
+    trajectory, *_ = serve(policy, go, short, max_turn_length=12)
     chat = list(trajectory.messages)
     for prompt, step in zip(asked, trajectory.transitions, strict=True):
         whole = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)

@@ -15,14 +15,14 @@ import pytest
 from waiting import wait_for
 
 from rlkit.errors import UserError
-from rlkit.serving.app import listen
+from rlkit.serving.http import listen
 
 # The command itself, with sampler calls that take as long as told.
 SERVER = """
 import sys, time
 from rlkit.samplers.torch import TorchSampler
-from rlkit.serving.app import serve
-from rlkit.serving.solver import Settings
+from rlkit.serving.http import serve
+from rlkit.serving.episodes import Settings
 
 sample, pause, port, limits = TorchSampler.sample, float(sys.argv[1]), int(sys.argv[2]), eval(sys.argv[3])
 TorchSampler.sample = lambda *a, **k: (time.sleep(pause), sample(*a, **k))[1]

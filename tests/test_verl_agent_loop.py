@@ -14,8 +14,8 @@ from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.models.ladder import END, byte_tokenizer
 from rlkit.models.prompts import encode_text
 from rlkit.types import Task
-from rlkit.verl.answers import AnswerReader
-from rlkit.verl.reward import PLACE, UngradedAnswer
+from rlkit.verl.answers_log import AnswerReader
+from rlkit.verl.compute_score import PLACE, UngradedAnswer
 
 TOKENIZER = byte_tokenizer()
 STOP: Any = TOKENIZER.convert_tokens_to_ids(END)
@@ -77,7 +77,7 @@ def run(task: Task, turns: list[list[int]], folder=None, length: int = 900, turn
 def local(task: Task, *texts: str, ended: bool):
     policy: Any = SimpleNamespace(tokenizer=TOKENIZER, stop_ids=(STOP,))
     sampler: Any = Script(policy, *texts, stop=ended)
-    return play_episodes([task], sampler, policy, Limits(900))[0].rollout()
+    return play_episodes([task], sampler, policy, Limits(900))[0].rollout(task)
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["turns end themselves", "turns are cut"])

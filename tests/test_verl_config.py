@@ -17,8 +17,8 @@ from rlkit.config import Optimizer, RunConfig, load
 from rlkit.errors import UserError
 from rlkit.params import field_paths, read_yaml
 from rlkit.training.optimizer import schedule
-from rlkit.verl import backend, checks, composing
-from rlkit.verl.config import EXCEPTIONS, To, rule_of, settings
+from rlkit.verl import backend, checks
+from rlkit.verl.config import EXCEPTIONS, To, compose, rule_of, settings
 from rlkit.verl.processes import LOCAL_CPUS, Files, environment
 
 PARAMS = sorted(
@@ -40,14 +40,14 @@ def composed(config: RunConfig) -> Any:
     from omegaconf import OmegaConf
 
     checks.check(config)
-    return OmegaConf.create(composing.compose(config, FILES))
+    return OmegaConf.create(compose(config, FILES))
 
 
 def test_every_key_has_a_place():
     """Where no exception says otherwise, it is verl's key of the same name."""
     from omegaconf import OmegaConf
 
-    verl = OmegaConf.create(composing.compose(on_verl(), FILES))
+    verl = OmegaConf.create(compose(on_verl(), FILES))
     paths = field_paths(RunConfig)
     derived = [
         key
@@ -259,7 +259,7 @@ def test_the_environment_of_verl_s_processes(tmp_path, monkeypatch):
     assert found["PYTHONPATH"].split(os.pathsep)[1:] == ["/mine"] and found["OMP_NUM_THREADS"] == "3"
     hub = environment(on_verl(algorithm={"adv_estimator": "gae"}), Files.of(tmp_path, "org/model"))
     assert "HF_HUB_OFFLINE" not in hub and "OMP_NUM_THREADS" not in hub
-    assert hub["VERL_USE_EXTERNAL_MODULES"].endswith("rlkit.verl.value_head")
+    assert hub["VERL_USE_EXTERNAL_MODULES"].endswith("rlkit.verl.worker_start")
 
 
 def test_a_dry_run_writes_the_configuration_that_verl_then_reads(tmp_path):

@@ -12,7 +12,7 @@ import torch
 from rlkit.config import RunConfig
 from rlkit.training import algorithms
 from rlkit.types import Batch
-from rlkit.verl import composing
+from rlkit.verl import config as verl_config
 from rlkit.verl.processes import Files
 
 LENGTHS = [3, 5, 2, 4, 6, 1, 4, 3]
@@ -60,7 +60,7 @@ def verl_advantages(batch: Batch, c: RunConfig, composed: Any) -> tuple[torch.Te
 def compose(c: RunConfig) -> Any:
     from omegaconf import OmegaConf
 
-    return OmegaConf.create(composing.compose(c, FILES))
+    return OmegaConf.create(verl_config.compose(c, FILES))
 
 
 ESTIMATORS = [
@@ -189,7 +189,7 @@ def test_verl_s_critic_starts_at_zero_without_flash_attn(tmp_path, monkeypatch):
     from rlkit.models.ladder import build_ladder_model
 
     monkeypatch.setattr(verl.utils.model, "load_valuehead_model", verl.utils.model.load_valuehead_model)
-    import rlkit.verl.value_head as ours
+    import rlkit.verl.worker_start as ours
 
     assert verl.utils.model.load_valuehead_model is ours.load_valuehead_model  # as in verl's own processes
     built: Any = build_ladder_model("ladder-10k", 0)

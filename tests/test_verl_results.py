@@ -13,7 +13,7 @@ from rlkit.data import TaskStream, held_out
 from rlkit.errors import RunStopped
 from rlkit.results.store import RunStore
 from rlkit.types import Reward, Task
-from rlkit.verl.answers import record
+from rlkit.verl.answers_log import record
 from rlkit.verl.processes import Files
 from rlkit.verl.results import MISSING, Results
 

@@ -8,8 +8,8 @@ import pytest
 from rlkit.domains import sources
 from rlkit.rewards import score
 from rlkit.types import Reward, Task
-from rlkit.verl.answers import AnswerReader, record
-from rlkit.verl.reward import PLACE, UngradedAnswer, compute_score
+from rlkit.verl.answers_log import AnswerReader, record
+from rlkit.verl.compute_score import PLACE, UngradedAnswer, compute_score
 
 KINDS = ("arithmetic", "math_problems", "zebra", "tables")
 CONFIG = {"scorer": "strict", "num_workers": 2, "timeout": 5.0}

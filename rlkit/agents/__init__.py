@@ -1,6 +1,6 @@
 """Agents: who acts in an environment, and training on the episodes they played.
 
-In: an environment and its problems. Out: episodes as Trajectory (agents.py: scripted agents, language models), and a
+In: an environment and its problems. Out: episodes as Trajectory (agents.py: scripted agents and yours), and a
 model trained on them offline (trainer.py).
 """
 

@@ -14,8 +14,8 @@ from pydantic import Field
 from rlkit.agents.agents import each
 from rlkit.config import Model, Optimizer, Positive, RunConfig, Section
 from rlkit.environments.base import BaseEnvironment, Problem, as_environment
+from rlkit.environments.episode import Trajectory
 from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes
-from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.models.prompts import encode_text

@@ -5,9 +5,9 @@ In: problems, and actions in words. Out: observations and a reward a step (base.
 `rlkit new environment NAME` writes one.
 """
 
+from rlkit.environments.authoring import check_environment
 from rlkit.environments.base import ActionResult, BaseEnvironment, InvalidAction, environments
-from rlkit.environments.check import check_environment
-from rlkit.environments.trajectory import Trajectory, Transition
+from rlkit.environments.episode import Trajectory, Transition
 
 __all__ = [
     "ActionResult",

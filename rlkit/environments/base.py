@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
 from pydantic import BaseModel, Field, PrivateAttr
 
-from rlkit.environments.actions import Params, as_mapping, read_action
-from rlkit.environments.attributes import AttributesMeta
+from rlkit.environments.action_parsing import Params, as_mapping, read_action
 from rlkit.errors import UserError
+from rlkit.params import SentencesMeta
 from rlkit.registry import Component, Registry
 from rlkit.seeds import content_hash, generator
 from rlkit.types import Message
@@ -73,6 +73,31 @@ class ActionResult:
         for name in ("valid", "truncated", "success"):
             if not isinstance(value := self.info.get(name, False), bool | np.bool_ | int):
                 raise TypeError(f"info[{name!r}] = {value!r}: it is True or False")
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
+class AttributesMeta(SentencesMeta):
+    """Attributes of an environment's class may stand without an annotation, as people write them: the new default of an
+    option, or (in `starts`) a value with which every episode begins."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        notes = namespace.setdefault("__annotations__", {})
+        starts, fields, known = {}, {}, set()
+        for base in reversed(bases):
+            starts |= getattr(base, "starts", {})
+            fields |= getattr(base, "model_fields", {})
+            known |= getattr(base, "__class_vars__", set()) | {"model_config"}
+        for key, value in list(namespace.items()):
+            if key.startswith("_") or key in notes or key in known or hasattr(type(value), "__get__"):
+                continue
+            if key in fields:
+                notes[key] = Annotated[fields[key].annotation, *fields[key].metadata]
+            elif not isinstance(value, type):
+                notes[key] = ClassVar[Any]
+                starts |= {} if key.isupper() else {key: value}  # capitals are of a constant
+        made: Any = super().__new__(mcs, name, bases, namespace, **options)
+        made.starts = starts
+        return made
 
 
 class BaseEnvironment(Component, metaclass=AttributesMeta):
@@ -326,7 +351,7 @@ class BaseEnvironment(Component, metaclass=AttributesMeta):
         return ({"role": "system", "content": text}, {"role": "user", "content": observation})
 
     def parse_action(self, text: str) -> tuple[str, dict[str, Any]]:
-        """The action in a model's answer and its parameters (see `rlkit.environments.actions.read_action`)."""
+        """The action in a model's answer and its parameters (see `rlkit.environments.action_parsing.read_action`)."""
         return read_action(text, list(self.actions) or self.offered_actions(), self.multiline)
 
     def format_action(self, action: str, params: Params | None = None) -> str:

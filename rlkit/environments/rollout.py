@@ -1,6 +1,7 @@
 """Many episodes of a language model at once: a turn is one call of the sampler for all that still live."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -84,10 +85,8 @@ class Limits:
 
 @dataclass
 class SampledEpisode:
-    """An episode of a task as token ids: the prompt's, then `pieces` of sampled ids with log-probs, observed ones
-    without."""
+    """An episode as token ids: the prompt's, then `pieces` of sampled ids with log-probs, observed ones without."""
 
-    task: Task
     episode: Episode
     prompt_ids: np.ndarray
     pieces: list[tuple[np.ndarray, np.ndarray | None]] = field(default_factory=list)
@@ -120,13 +119,27 @@ class SampledEpisode:
             else:
                 self.pieces.append((follow, None))
 
-    def rollout(self) -> Rollout:
-        """The episode as the trainer reads it."""
+    async def play(
+        self, sample: Callable[[np.ndarray, int], Awaitable[Sample]], chat: ChatTokens, limits: Limits
+    ) -> None:
+        """Play to the end; `sample` draws a turn after the ids so far (S,), of at most so many tokens."""
+        while self.episode.finish is None:
+            room = limits.max_response_length - self.length
+            turn = await sample(self.context, min(room, limits.max_turn_length or room))
+            text = self.take(turn, chat, limits)
+            if self.episode.environment.slow:
+                await asyncio.to_thread(self.episode.say, text)
+            else:
+                self.episode.say(text)
+            self.observe(chat, limits)
+
+    def rollout(self, task: Task) -> Rollout:
+        """The episode of a task as the trainer reads it."""
         episode, turns = self.episode, self.episode.transitions
         ids = np.concatenate([ids for ids, _ in self.pieces])
         mask = np.concatenate([np.full(len(ids), int(p is not None), np.int64) for ids, p in self.pieces])
         logprobs = np.concatenate([np.zeros(len(ids)) if p is None else p for ids, p in self.pieces])
-        sampled = self.task, self.prompt_ids, ids, mask, logprobs.astype(np.float32)
+        sampled = task, self.prompt_ids, ids, mask, logprobs.astype(np.float32)
         rewards = [t.reward for t in turns] if episode.error is None else None
         played: Any = {"turns": max(len(turns), 1), "turn_rewards": rewards, "reward": episode.reward()}
         return Rollout(*sampled, episode.finish or "error", **played)
@@ -186,7 +199,7 @@ def play_episodes(
             where, fix = "data.max_prompt_length in a run", "fewer actions, or `instructions: brief`"
             raise UserError(f"{told} ({where}): {fix}.")
         world = environment or environments.parse(dict(task.extra_info["environment"]))
-        episodes += [SampledEpisode(task, Episode.begin(world, task.ground_truth), ids) for _ in range(n)]
+        episodes += [SampledEpisode(Episode.begin(world, task.ground_truth), ids) for _ in range(n)]
     turn, sampler = 0, sampler.session(len(episodes))
     while live := [e for e in episodes if e.episode.finish is None]:
         room = limits.max_response_length - min(e.length for e in live)

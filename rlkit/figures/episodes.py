@@ -6,7 +6,7 @@ import pandas as pd
 import seaborn
 from matplotlib.ticker import MaxNLocator
 
-from rlkit.environments.trajectory import Trajectory, steps_frame
+from rlkit.environments.episode import Trajectory, steps_frame
 from rlkit.errors import UserError
 from rlkit.figures.drawing import Drawing
 from rlkit.figures.style import label_axes, new_axes, styled

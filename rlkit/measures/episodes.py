@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from rlkit.environments.trajectory import Trajectory, steps_frame
+from rlkit.environments.episode import Trajectory, steps_frame
 from rlkit.errors import UserError
 from rlkit.evaluation import bootstrap_mean, pass_rate
 from rlkit.seeds import content_hash, generator

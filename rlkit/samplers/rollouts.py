@@ -65,7 +65,8 @@ def sample(
         interrupt(answered, sampler, limits, seed)
     for i, rollout in enumerate(answered):  # of the same ids: a sampler may have begun again
         rollout.grading = grading.get((i, rollout.response_ids.tobytes()))
-    in_order = (episode.rollout() for episode in played), iter(answered)
+    acted = zip(played, (task for task in episodes for _ in range(n)), strict=True)
+    in_order = (episode.rollout(task) for episode, task in acted), iter(answered)
     return [next(in_order[not acts(task)]) for task in tasks for _ in range(n)]
 
 

@@ -9,12 +9,11 @@ Limits of verl 0.9.1: the rewards of an episode's turns reach its trainer as the
 fails, is dropped from its group.
 """
 
-import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -30,8 +29,8 @@ from rlkit.environments.rollout import ChatTokens, Limits, SampledEpisode
 from rlkit.models.prompts import set_template_defaults
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.types import Rollout, Sample, Task
-from rlkit.verl.answers import record
-from rlkit.verl.reward import PLACE, score_of
+from rlkit.verl.answers_log import record
+from rlkit.verl.compute_score import PLACE, score_of
 
 
 class RlkitAgentLoop(AgentLoopBase):
@@ -84,21 +83,16 @@ class RlkitAgentLoop(AgentLoopBase):
 
     async def _answer(self, task: Task, options: Mapping[str, Any]) -> Rollout:
         ids = self.chat.prompt(task.prompt)
-        sample = await self._sample(ids, self.limits.max_response_length, options)
+        sample = await self._sample(options, ids, self.limits.max_response_length)
         return Rollout(task, ids, sample.ids, np.ones_like(sample.ids), sample.logprobs, sample.finish_reason)
 
     async def _episode(self, task: Task, options: Mapping[str, Any]) -> Rollout:
         world = environments.parse(dict(task.extra_info["environment"]))
-        playing = SampledEpisode(task, Episode.begin(world, task.ground_truth), self.chat.prompt(task.prompt))
-        while playing.episode.finish is None:
-            room = self.limits.max_response_length - playing.length
-            most = min(room, self.limits.max_turn_length or room)
-            text = playing.take(await self._sample(playing.context, most, options), self.chat, self.limits)
-            await asyncio.to_thread(playing.episode.say, text)
-            playing.observe(self.chat, self.limits)
-        return playing.rollout()
+        playing = SampledEpisode(Episode.begin(world, task.ground_truth), self.chat.prompt(task.prompt))
+        await playing.play(partial(self._sample, options), self.chat, self.limits)
+        return playing.rollout(task)
 
-    async def _sample(self, ids: np.ndarray, most: int, options: Mapping[str, Any]) -> Sample:
+    async def _sample(self, options: Mapping[str, Any], ids: np.ndarray, most: int) -> Sample:
         """What verl's server samples after `ids` (S,), at most `most` tokens."""
         began, sampling = time.perf_counter(), {**options["sampling_params"], "max_tokens": most}
         asked = {**options, "sampling_params": sampling, "request_id": self.request}

@@ -29,7 +29,8 @@ from rlkit.rewards import scorer_of
 from rlkit.training import checkpoint
 from rlkit.training.interrupt import Interrupt
 from rlkit.types import Task
-from rlkit.verl import checks, composing, launcher, models
+from rlkit.verl import checks, models, processes
+from rlkit.verl.config import compose, escaped
 from rlkit.verl.processes import Files, environment, knock, on_cluster, use_token
 from rlkit.verl.results import Results
 
@@ -91,8 +92,8 @@ def check_machine(config: RunConfig) -> None:
 
 def _command(config: RunConfig, files: Files, changes: Mapping[str, Any] | None = None) -> list[str]:
     """Write verl's configuration; the command that trains by it."""
-    hydra = {"run": {"dir": composing.escaped(str(files.attempt / "hydra"))}, "output_subdir": None}
-    content = {"hydra": hydra, **composing.compose(config, files, changes)}
+    hydra = {"run": {"dir": escaped(str(files.attempt / "hydra"))}, "output_subdir": None}
+    content = {"hydra": hydra, **compose(config, files, changes)}
     write_text(files.folder / "config.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     where = ["--config-path", str(files.folder), "--config-name", "config"]
     return [sys.executable, "-m", "verl.trainer.main_ppo", *where]
@@ -128,7 +129,7 @@ class _VerlRun:
         interrupt.defer()
         try:
             results.resume(done if done else -1, sorted(files.folder.glob("attempt-*/answers"))[:-1])
-            with launcher.turn(lambda: interrupt.requested, self._wait) as mine:
+            with processes.machine_lock(lambda: interrupt.requested, self._wait) as mine:
                 ended = mine and self._attempt(files, results, done, interrupt)
         finally:
             results.tracker.close()
@@ -188,7 +189,7 @@ class _VerlRun:
             self._follow(results, time.monotonic() - began)
             return results.progress
 
-        ended = launcher.run(
+        ended = processes.run(
             command, environment(self.config, files), log, mark=str(files.folder), look=look,
             stall_timeout=self.config.trainer.stall_timeout, stop=lambda: interrupt.requested,
         )  # fmt: skip

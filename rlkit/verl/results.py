@@ -23,7 +23,7 @@ from rlkit.training.checks import problems
 from rlkit.training.metrics import rollout_summary
 from rlkit.training.tracking import Tracker
 from rlkit.types import Reward, Rollout, Task
-from rlkit.verl.answers import AnswerReader, Tail
+from rlkit.verl.answers_log import AnswerReader, Tail
 from rlkit.verl.processes import Files
 
 PATIENCE = 15.0  # seconds that answers of a logged step may take to show in a shared folder

@@ -14,9 +14,9 @@ import time
 import sympy
 
 from rlkit.agents import ExpertAgent, NoisyAgent, run_episodes
+from rlkit.environments.episode import Trajectory
 from rlkit.environments.equations import Side, distance, parse_equation, parse_side
 from rlkit.environments.mathematics import Mathematics
-from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
 
 FAMILIES = ("linear", "two_sided", "distribute", "combine", "fractions")
@@ -77,12 +77,12 @@ class Waiting(ExpertAgent):
 
     waiting = most = 0
 
-    async def choose(self, state, valid_actions):
+    async def select_action(self, state, valid_actions):
         Waiting.waiting += 1
         Waiting.most = max(Waiting.most, Waiting.waiting)
         await asyncio.sleep(0.05)
         Waiting.waiting -= 1
-        return await super().choose(state, valid_actions)
+        return super().select_action(state, valid_actions)
 
 
 def main(count: int = 2000) -> None:

@@ -1,8 +1,9 @@
-"""The application: what is asked, what is answered, what every request passes first; and the process that serves it."""
+"""What HTTP asks of the server and its answers with their statuses; and the process that serves it."""
 
 import asyncio
 import contextlib
 import hmac
+import json
 import logging
 import os
 import signal
@@ -18,25 +19,78 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 from prometheus_client import generate_latest
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
 
 from rlkit import __version__
-from rlkit.agents.agents import Batcher, LanguageModelAgent
-from rlkit.environments.base import BaseEnvironment, environments
+from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, environments
 from rlkit.errors import UserError
 from rlkit.params import validate
-from rlkit.serving.solver import Domain, Feedback, Refused, Request, Settings, Solution, Solver, Text
+from rlkit.serving.episodes import Busy, Settings, Solver, Stopping, TooSlow, UnknownDomain
 
 logger = logging.getLogger("rlkit.serving")
 API_KEY = "RLKIT_API_KEY"  # environment variable; when set, requests need it as a bearer token
 bearer = HTTPBearer(auto_error=False, description=f"What {API_KEY} holds, where the server has one.")
 MOST_BYTES = 64 * 1024  # of a request
-TURN, LONG_TURN = 64, 512  # tokens of a turn of policies that do not say
 # Longer than clients and proxies keep an idle connection (httpx 5 s, nginx 60 s): a server that closes it first, at
 # the moment of the next request, resets that request.
 KEEP_ALIVE = 75
 # pydantic's names of what a value may be
 FORMS = ("body", "query", "str", "constrained-str", "dict[str,any]")
+STATUSES: dict[type[Exception], int] = {
+    UnknownDomain: 404, BrokenEnvironment: 500, UserError: 422, Busy: 429, Stopping: 503, TooSlow: 504
+}  # fmt: skip
+"""What an episode that fails is answered with, the first that fits; `_guard` decides other statuses."""
+RETRY_AFTER = {429: "1", 503: "5"}  # seconds
+Domain = Annotated[str, Field(max_length=100)]
+Text = Annotated[str, Field(min_length=1, max_length=8000)]
+
+
+class Request(BaseModel):
+    """A problem in words or as the domain's JSON object, and the domain that it belongs to."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    problem: Text | dict[str, Any]
+    domain: Domain = "mathematics"
+
+    @model_validator(mode="after")
+    def _is_json(self) -> "Request":
+        try:
+            json.dumps(self.problem, ensure_ascii=False, allow_nan=False).encode()
+        except ValueError:
+            raise ValueError("problem holds a number that is not finite, or half a surrogate pair") from None
+        return self
+
+
+class Action(BaseModel):
+    """One step of the chain."""
+
+    action: str
+    reward: float
+    valid: bool
+    observation: str
+
+
+class Solution(BaseModel):
+    """What came out, how, and how long it took."""
+
+    solution: str
+    success: bool
+    total_reward: float
+    actions: list[Action]
+    domain: str
+    seconds: float
+    cached: bool = False
+
+
+class Feedback(BaseModel):
+    """The user's verdict on an answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    satisfied: bool
+    domain: Domain = "mathematics"
 
 
 def create_app(
@@ -49,12 +103,8 @@ def create_app(
         domains: environments by name, with the options that the policy was trained with; others get defaults.
         sampler: any Sampler that holds the policy's weights.
     """
-    settings = settings or Settings()
-    turn = settings.max_turn_length or (LONG_TURN if any(e.multiline for e in domains.values()) else TURN)
-    context = min(settings.context, policy.base.config.max_position_embeddings)
-    agent = LanguageModelAgent(policy, Batcher(sampler, turn), context=context)
     environments.names()  # imports them all, before the first request has to wait for it
-    solver = Solver(agent, dict(domains), settings)
+    solver = Solver(policy, sampler, dict(domains), settings or Settings())
     app = FastAPI(title="rlkit", version=__version__)
     app.state.solver = solver
     _guard(app, solver)
@@ -69,8 +119,14 @@ def create_app(
     ) -> Solution:
         """Solve one problem step by step, given as JSON or as `?problem=` and `domain=`."""
         if request is None and problem is None:
-            raise Refused(422, 'Give a problem, as JSON ({"problem": "3x + 7 = 16"}) or as ?problem=.')
-        return await solver.solve(request or Request(problem=problem or "", domain=domain))
+            raise UserError('Give a problem, as JSON ({"problem": "3x + 7 = 16"}) or as ?problem=.')
+        asked = request or Request(problem=problem or "", domain=domain)
+        trajectory, seconds, cached = await solver.solve(asked.domain, asked.problem)
+        told = {name: trajectory[name] for name in ("solution", "success", "total_reward")}
+        steps = trajectory.transitions
+        chain = [dict(action=t.text, reward=t.reward, valid=t.valid, observation=t.next_state) for t in steps]
+        known = {"domain": asked.domain, "seconds": seconds, "cached": cached, "actions": chain}
+        return Solution.model_validate(told | known)
 
     @app.post("/feedback", status_code=204, **locked)
     async def feedback(verdict: Feedback) -> None:
@@ -91,36 +147,43 @@ def create_app(
     return app
 
 
+def _told(status: int, sentence: str, **headers: str) -> JSONResponse:
+    return JSONResponse({"error": sentence}, status, headers)
+
+
 def _guard(app: FastAPI, solver: Solver) -> None:
-    """Before a request is read: its key and its size. After it: refusals and defects as JSON, and the count."""
+    """Before a request is read: its key and its size. After it: what failed as JSON, and the count."""
 
     @app.middleware("http")
     async def guarded(request: HttpRequest, call: Callable[[HttpRequest], Awaitable[Response]]) -> Response:
         try:
-            if request.method == "POST":
-                await _check(request)
-            answer = await call(request)
-        except Refused as error:
-            answer = JSONResponse({"error": error.sentence}, error.status, error.headers)
+            refused = await _refused(request) if request.method == "POST" else None
+            answer = refused or await call(request)
         except Exception as error:
-            logger.exception("%s %s failed", request.method, request.url.path)
-            answer = JSONResponse({"error": f"The server failed: {type(error).__name__}."}, 500)
+            if status := next((s for kind, s in STATUSES.items() if isinstance(error, kind)), 0):
+                retry = {"Retry-After": RETRY_AFTER[status]} if status in RETRY_AFTER else {}
+                answer = _told(status, str(error), **retry)
+            else:
+                logger.exception("%s %s failed", request.method, request.url.path)
+                answer = _told(500, f"The server failed: {type(error).__name__}.")
         path = getattr(request.scope.get("route"), "path", "other")
         solver.metrics.requests.labels(path, answer.status_code).inc()
         return answer
 
 
-async def _check(request: HttpRequest) -> None:
-    """Refuse a wrong bearer token, where RLKIT_API_KEY is set, and a body that is large or of unknown length."""
+async def _refused(request: HttpRequest) -> Response | None:
+    """The answer to a wrong bearer token, where RLKIT_API_KEY is set, and to a body that is large or of unknown
+    length; None for other requests."""
     if key := os.environ.get(API_KEY):
         given = await bearer(request)
         if given is None or not hmac.compare_digest(given.credentials.encode(), key.encode()):
             asked = {"WWW-Authenticate": "Bearer"}
-            raise Refused(401, "Send the API key as `Authorization: Bearer KEY`.", **asked)
+            return _told(401, "Send the API key as `Authorization: Bearer KEY`.", **asked)
     if "transfer-encoding" in request.headers:
-        raise Refused(411, "Send the request with its `content-length`.")
+        return _told(411, "Send the request with its `content-length`.")
     if int(request.headers.get("content-length", 0)) > MOST_BYTES:
-        raise Refused(413, f"The request is larger than {MOST_BYTES} bytes.")
+        return _told(413, f"The request is larger than {MOST_BYTES} bytes.")
+    return None
 
 
 def _answer_errors(app: FastAPI) -> None:
@@ -136,14 +199,13 @@ def _answer_errors(app: FastAPI) -> None:
         else:
             where = ".".join(str(part) for part in deepest["loc"] if part not in FORMS) or "the body"
             sentence = f"{where[:100]}: {deepest['msg'].removeprefix('Value error, ')}."
-        return JSONResponse({"error": sentence}, 422)
+        return _told(422, sentence)
 
     @app.exception_handler(HTTPException)
     async def unknown(_: HttpRequest, error: HTTPException) -> JSONResponse:
         if error.status_code == 400:  # what FastAPI says of a body that its JSON parser gives up on
-            return JSONResponse({"error": "The body is no JSON: it is nested too deep."}, 422)
-        sentence = f"{error.detail}: /docs lists the paths."
-        return JSONResponse({"error": sentence}, error.status_code, error.headers)
+            return _told(422, "The body is no JSON: it is nested too deep.")
+        return _told(error.status_code, f"{error.detail}: /docs lists the paths.", **(error.headers or {}))
 
 
 class Server(uvicorn.Server):

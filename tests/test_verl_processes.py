@@ -1,4 +1,4 @@
-"""The launcher: a child that fails, hangs or is stopped ends in one sentence, and so does all it started."""
+"""verl as a child process: one that fails, hangs or is stopped ends in one sentence, and so does all it started."""
 
 import errno
 import itertools
@@ -17,7 +17,7 @@ import rlkit
 from rlkit.errors import RunStopped
 from rlkit.panels.watching import sentence
 from rlkit.results.progress import run_state
-from rlkit.verl import backend, launcher
+from rlkit.verl import backend, processes
 
 SLEEP = "[sys.executable, '-c', 'import time; time.sleep(600)']"
 LONG = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -27,20 +27,20 @@ HANG = f"{DAEMON}; print('step 1', flush=True); import time; time.sleep(600)"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(launcher, "TICK", 0.05)
+    monkeypatch.setattr(processes, "TICK", 0.05)
 
 
 def start(code, tmp_path, **options):
     log = tmp_path / "log.txt"
     options = {"mark": str(tmp_path), "look": lambda: 0, "stall_timeout": 60.0, **options}
-    return launcher.run([sys.executable, "-c", code], {"NOTE": "here"}, log, **options), log
+    return processes.run([sys.executable, "-c", code], {"NOTE": "here"}, log, **options), log
 
 
 def left(mark) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(launcher.MARK) == mark:
+            if process.environ().get(processes.MARK) == mark:
                 found.append(process)
         except psutil.Error:
             continue
@@ -71,7 +71,7 @@ def test_progress_keeps_a_child_alive(tmp_path, clock):
 
 
 def test_a_failure_of_vllm_after_which_verl_waits_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(launcher, "LOST_PATIENCE", 0.2)
+    monkeypatch.setattr(processes, "LOST_PATIENCE", 0.2)
     failure = "print('ERROR Invocation of collective_rpc method failed', flush=True)"
     with pytest.raises(RunStopped, match="made no progress"):
         start(f"{failure}; import time; time.sleep(600)", tmp_path, stall_timeout=600.0)
@@ -113,8 +113,8 @@ def test_an_error_while_looking_ends_it(tmp_path):
 
 
 def test_what_an_earlier_attempt_left_is_ended_and_other_runs_are_not(tmp_path):
-    stale = subprocess.Popen(LONG, env={**os.environ, launcher.MARK: str(tmp_path)})
-    other = subprocess.Popen(LONG, env={**os.environ, launcher.MARK: f"{tmp_path}-other"})
+    stale = subprocess.Popen(LONG, env={**os.environ, processes.MARK: str(tmp_path)})
+    other = subprocess.Popen(LONG, env={**os.environ, processes.MARK: f"{tmp_path}-other"})
     try:
         assert start("print(1)", tmp_path)[0]
         stale.wait(timeout=10)
@@ -127,8 +127,8 @@ def test_what_an_earlier_attempt_left_is_ended_and_other_runs_are_not(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a child of its parent's death")
 def test_a_launcher_that_is_killed_takes_its_child_with_it(tmp_path):
     code = (
-        "from pathlib import Path; import sys; from rlkit.verl import launcher; "
-        f"launcher.run({SLEEP}, {{}}, Path({str(tmp_path / 'log')!r}), "
+        "from pathlib import Path; import sys; from rlkit.verl import processes; "
+        f"processes.run({SLEEP}, {{}}, Path({str(tmp_path / 'log')!r}), "
         f"mark={str(tmp_path)!r}, look=lambda: 0, stall_timeout=600.0)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code])
@@ -156,21 +156,21 @@ def test_a_ray_that_was_too_slow_is_started_again_twice(tmp_path):
 
 
 def test_two_runs_of_a_machine_take_turns(tmp_path, monkeypatch):
-    monkeypatch.setattr(launcher.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(processes.tempfile, "gettempdir", lambda: str(tmp_path))
     waits = []
     with (
-        launcher.turn(lambda: False, lambda: None) as first,
-        launcher.turn(lambda: len(waits) == 3, lambda: waits.append(1)) as second,
+        processes.machine_lock(lambda: False, lambda: None) as first,
+        processes.machine_lock(lambda: len(waits) == 3, lambda: waits.append(1)) as second,
     ):
         assert first and not second and len(waits) == 3
-    with launcher.turn(lambda: False, lambda: waits.append(1)) as third:
+    with processes.machine_lock(lambda: False, lambda: waits.append(1)) as third:
         assert third and len(waits) == 3
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(launcher.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(processes.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -184,7 +184,7 @@ def test_a_user_sees_that_verl_starts_and_run_json_keeps_how_long_it_took(tmp_pa
         return False
 
     monkeypatch.setattr(backend, "check_machine", lambda config: None)
-    monkeypatch.setattr(backend.launcher, "run", verl)
+    monkeypatch.setattr(backend.processes, "run", verl)
     kind = {"model.path": "ladder-10k", "model.warm_start.kind": "none", "study": "start"}
     run = rlkit.train(rlkit.load("params/verl_ladder.yaml", kind), root=tmp_path)
     assert f"verl's log: {run.folder}/verl/attempt-1/log.txt" in capsys.readouterr().err

@@ -1,16 +1,18 @@
-"""verl's critic with the local one's head, and without flash-attn.
+"""Imported by each of verl's processes as it starts (VERL_USE_EXTERNAL_MODULES), of runs with plugins or a critic.
 
-verl 0.9.1 loads a critic with `flash_attention_2` whatever its configuration says, and with a head of random
-numbers. Every process of a run with a critic imports this module (VERL_USE_EXTERNAL_MODULES), which puts a loader
-in place that follows the configuration and starts the head at zero, so that the first advantages are the rewards
-themselves.
+It imports the plugins, and puts a loader of critics in place: verl 0.9.1 loads one with `flash_attention_2` whatever
+its configuration says, and with a head of random numbers. This one follows the configuration and starts the head at
+zero, as the local critic's does, so that the first advantages are the rewards themselves.
 """
 
+import os
 from typing import Any
 
 import torch
 import verl.utils.model
 from transformers import AutoModelForTokenClassification
+
+from rlkit.registry import PLUGINS, load_plugins
 
 
 def load_valuehead_model(
@@ -25,4 +27,5 @@ def load_valuehead_model(
     return model
 
 
+load_plugins(filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)))
 verl.utils.model.load_valuehead_model = load_valuehead_model

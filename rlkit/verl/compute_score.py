@@ -1,6 +1,6 @@
 """verl's reward function: `compute_score` over the router and its worker processes.
 
-    reward.custom_reward_function.path=pkg://rlkit.verl.reward
+    reward.custom_reward_function.path=pkg://rlkit.verl.compute_score
     +reward.custom_reward_function.reward_kwargs.config={scorer: strict}
 
 verl calls it in threads of its reward workers. An answer that cannot be graded raises: verl 0.9.1 then drops
@@ -14,7 +14,7 @@ from rlkit.config import RewardConfig
 from rlkit.data.rows import WRITTEN, from_verl
 from rlkit.rewards.pool import shared_router
 from rlkit.types import Reward
-from rlkit.verl.answers import record
+from rlkit.verl.answers_log import record
 
 PLACE = "rlkit"  # the key of extra_info under which our agent loop says which answer this is
 
