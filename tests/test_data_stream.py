@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.data.order import apportion
+from rlkit.data.stream import apportion
 from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.params import validate

@@ -18,7 +18,7 @@ from sympy.parsing import sympy_parser as parser
 from rlkit.data.exporting import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
 from rlkit.domains.arc import corpus
-from rlkit.domains.composed import STEPS, cases, compose
+from rlkit.domains.code import STEPS, cases, compose
 from rlkit.domains.logic import puzzle, solutions, unique
 from rlkit.domains.math.tasks import FAMILIES
 from rlkit.domains.reasoning import REFUSED

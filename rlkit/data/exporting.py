@@ -7,8 +7,7 @@ from typing import Any
 
 from rlkit.config import RunConfig
 from rlkit.data import rows
-from rlkit.data.held_out_set import held_out
-from rlkit.data.stream import TaskStream
+from rlkit.data.stream import TaskStream, held_out
 from rlkit.types import Task
 
 

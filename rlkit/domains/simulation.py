@@ -1,6 +1,7 @@
 """Simulation: predicting what a program prints, returns or needs; tasks above, scorers below."""
 
 import ast
+import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import FONT, after_thinking, fences, last_box, literal
+from rlkit.domains.code import an_input, compose
 from rlkit.domains.grading import Grading, parse, same_value
 from rlkit.errors import UserError
 from rlkit.sandbox import programs
@@ -48,6 +50,33 @@ class StringTrace(Source):
 def score_trace(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the response, without blanks around it, is the truth."""
     return Reward.of(response.strip() == ground_truth)
+
+
+@sources.register("code_io")
+class CodeIO(Source):
+    """What a composed program gives for an input, as in Guru's codeio, or which input gives an output: then every step
+    can be undone, so that the answer is the only one."""
+
+    makes: ClassVar[tuple[str, ...]] = ("simulation__codeio_generated",)
+    kind: Literal["code_io"] = "code_io"
+    steps: Annotated[int, Field(ge=1, le=8)] = 3
+    """Most steps of the program; drawn evenly from 1 up to it."""
+
+    def task(self, index: int) -> Task:
+        rng = generator("code_io", self.steps, "both", index)
+        wanted, given = (("output", "input"), ("input", "output"))[int(rng.integers(2))]
+        program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
+        value = an_input(rng, takes := program[0].takes)
+        pair = {"input": {takes: value}, "output": program.run(value)}
+        form = f" (a mapping with the key {takes})" if wanted == "input" else ""
+        question = (
+            f"Here is a Python function:\n{program.source()}\n\n"
+            f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}{form}? Please output the final answer "
+            f'within ```json``` as {{"{wanted}": ...}}.'
+        )
+        truth = f'"{wanted}": {json.dumps(pair[wanted])}'
+        fields = {"ability": "simulation", "extra_info": {"index": index, "difficulty": len(program)}}
+        return Task.ask("simulation__codeio_generated", question, truth, **fields)
 
 
 _LONGEST = 20_000  # characters of an answer that is read

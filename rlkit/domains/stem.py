@@ -5,7 +5,7 @@ import os
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import resources
@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from rlkit.domains import Source, scorer, sources
+from rlkit.domains import Source, scorer, sources, vocabulary
 from rlkit.domains.answers import FONT, TOLERANCE, choice_letter, given
 from rlkit.domains.grading import Grading, as_text
 from rlkit.domains.math.forms import from_unicode
@@ -29,52 +29,13 @@ class Formula(NamedTuple):
 
     subject: str
     text: str
-    variables: tuple[tuple[Any, ...], ...]  # of each its lowest and highest whole number and its units
-    compute: Callable[..., Any]  # takes pint quantities in that order and returns one
-    units: tuple[str, ...]  # the answer's
+    variables: list[list[Any]]  # of each its letter, its lowest and highest whole number and its units
+    code: str  # an expression of the letters, which are pint quantities, and of unit(text), which makes one
+    units: list[str]  # the answer's
     equation: str
 
 
-FORMULAS = (
-    Formula("physics", "A train covers {} in {}. What is its average speed?",
-            ((2, 400, "km", "m"), (2, 90, "min", "s", "h")), lambda s, t: s / t, ("m/s", "km/h"), "v = s / t"),
-    Formula("physics", "A stone falls from rest for {} (take g = 9.81 m/s^2, no air). How far does it fall?",
-            ((2, 40, "s"),), lambda t: 0.5 * 9.81 * _units()("m/s^2") * t**2, ("m", "cm"), "s = g t^2 / 2"),
-    Formula("physics", "What net force gives a body of mass {} an acceleration of {}?",
-            ((2, 900, "kg", "g"), (2, 80, "m/s^2", "cm/s^2")), lambda m, a: m * a, ("N", "kN"), "F = m a"),
-    Formula("physics", "What is the kinetic energy of a car of mass {} moving at {}?",
-            ((600, 2400, "kg"), (5, 140, "km/h", "m/s")), lambda m, v: 0.5 * m * v**2, ("kJ", "J"), "E = m v^2 / 2"),
-    Formula("physics", "A voltage of {} lies across a resistor of {}. What current flows?",
-            ((2, 240, "V", "mV"), (3, 900, "ohm", "kohm")), lambda u, r: u / r, ("mA", "A"), "I = U / R"),
-    Formula("physics", "A wave of frequency {} travels at {}. What is its wavelength?",
-            ((20, 900, "Hz", "kHz"), (200, 6000, "m/s", "km/s")), lambda f, v: v / f, ("m", "cm"), "λ = v / f"),
-    Formula("engineering", "A block of mass {} has a volume of {}. What is its density?",
-            ((20, 900, "g", "kg"), (10, 400, "cm^3", "dm^3")), lambda m, v: m / v, ("g/cm^3", "kg/m^3"), "ρ = m / V"),
-    Formula("engineering", "A hoist lifts {} by {} in {} (take g = 9.81 m/s^2). What power does it deliver?",
-            ((20, 800, "kg"), (2, 40, "m"), (4, 60, "s", "min")),
-            lambda m, h, t: m * 9.81 * _units()("m/s^2") * h / t, ("W", "kW"), "P = m g h / t"),
-    Formula("engineering", "A force of {} acts evenly on an area of {}. What is the pressure?",
-            ((10, 900, "N", "kN"), (2, 300, "cm^2", "dm^2")), lambda f, a: f / a, ("kPa", "bar"), "p = F / A"),
-    Formula("chemistry", "A solution holds {} of solute in {}. What is its concentration?",
-            ((5, 900, "mmol", "mol"), (50, 950, "mL", "L")), lambda n, v: n / v, ("mol/L", "mmol/L"), "c = n / V"),
-    Formula("chemistry", "How much substance is {} of a compound with a molar mass of {}?",
-            ((5, 900, "g", "mg"), (18, 300, "g/mol")), lambda m, molar: m / molar, ("mol", "mmol"), "n = m / M"),
-    Formula("chemistry", "{} of an ideal gas is held in {} at {} (take R = 8.314 J/(mol K)). What is its pressure?",
-            ((2, 90, "mmol", "mol"), (2, 60, "L", "dm^3"), (250, 400, "K")),
-            lambda n, v, t: n * 8.314 * _units()("J/(mol*K)") * t / v, ("kPa", "Pa"), "p = n R T / V"),
-    Formula("chemistry", "How much heat warms {} of water by {} (take c = 4.18 J/(g K))?",
-            ((20, 900, "g", "kg"), (3, 70, "K")),
-            lambda m, t: m * 4.18 * _units()("J/(g*K)") * t, ("kJ", "J"), "Q = m c ΔT"),
-    Formula("biology", "A heart pumps {} a beat and beats at {}. What is its output?",
-            ((45, 110, "mL"), (45, 170, "1/min")), lambda v, f: v * f, ("L/min", "mL/s"), "Q = V f"),
-    Formula("biology", "A drug is given at {} of body mass. How much does a patient of {} get?",
-            ((2, 40, "mg/kg"), (6, 110, "kg")), lambda d, m: d * m, ("mg", "g"), "m = d M"),
-    Formula("earth science", "A river with a cross-section of {} flows at {}. How much water passes?",
-            ((4, 600, "m^2"), (10, 300, "cm/s", "m/min")), lambda a, v: a * v, ("m^3/s", "L/s"), "Q = A v"),
-    Formula("earth science", "A radar pulse returns from the Moon's direction after {} (it travels at 299792 km/s, "
-            "there and back). How far away is the reflector?",
-            ((5, 2600, "ms", "s"),), lambda t: 299792 * _units()("km/s") * t / 2, ("km", "m"), "d = c t / 2"),
-)  # fmt: skip
+FORMULAS = tuple(Formula(*row) for row in vocabulary("formulas"))
 
 
 @cache
@@ -117,13 +78,14 @@ class Formulas(Source):
 
 def _instance(formula: Formula, level: int, rng: np.random.Generator) -> tuple[list[str], float, str]:
     """Given quantities as text, the answer's value and its unit; which units depends on the level."""
-    known: list[tuple[int, str]] = []
-    for low, high, *units in formula.variables:
+    known: dict[str, Any] = {}
+    for letter, low, high, *units in formula.variables:
         unit = units[int(rng.integers(len(units)))] if level > 1 else units[0]
-        known.append((int(rng.integers(low, high + 1)), unit))
+        known[letter] = int(rng.integers(low, high + 1)), unit
     unit = formula.units[int(rng.integers(len(formula.units)))] if level > 2 else formula.units[0]
-    answer = formula.compute(*(_units().Quantity(*quantity) for quantity in known)).to(unit)
-    return [f"{value} {of}" for value, of in known], float(answer.magnitude), unit
+    quantities = {letter: _units().Quantity(*quantity) for letter, quantity in known.items()}
+    answer = eval(formula.code, {"unit": _units(), **quantities}).to(unit)  # of vocabulary.json
+    return [f"{value} {of}" for value, of in known.values()], float(answer.magnitude), unit
 
 
 def _written(value: float) -> str:
