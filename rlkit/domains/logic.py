@@ -134,7 +134,7 @@ def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
     in order, blanks, bold and letter case aside. parts: cell_accuracy, the share of the truth's cells; the value is the
     share without the first column, which the header gives away, and 0 under another header."""
     truth = _table(parse(ground_truth, dict, "a zebra puzzle"))
-    if truth is None:
+    if truth is None or any("" in row for row in truth[1:]):  # which any other value would meet
         raise UserError("The ground truth of a zebra puzzle needs a header and rows, lists of texts.")
     text = marked(response)
     answer = _table(literal(text[text.find("{") : text.rfind("}") + 1])) if len(text) <= _LONGEST else None

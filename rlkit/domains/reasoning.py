@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -90,7 +91,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
         return Reward.of(False, reason="no answer")
     entry = {"answer": ground_truth, **entry, "metadata": metadata}
     right = str(entry["answer"]).strip().lower()
-    # What these two scorers give full marks: no number, and any text.
+    # What these scorers give full marks: no number, any text, and the first digits.
     nan = name == "complex_arithmetic" and "nan" in answer.lower()
     if nan or (name == "game_of_life_halting" and answer.strip().lower() != right):
         return Reward.of(False, score=0.0)
@@ -100,6 +101,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     if fault:
         raise UserError(f"reasoning-gym cannot score an item of {name!r}: {fault}")
     value = min(1.0, max(0.0, float(value)))
+    if name == "coin_flip" and value == 1 and abs(Fraction(answer.replace(",", "")) - Fraction(right)) > 1e-4:
+        return Reward.of(False, score=0.0)
     return Reward.of(value > 1 - 1e-9, value, score=value)
 
 

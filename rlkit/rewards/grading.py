@@ -22,7 +22,7 @@ from rlkit.errors import Ungradable, UserError, WrongAnswer
 from rlkit.types import Reward
 
 NOBODY = 65534  # the user that a custom function runs as where we are root
-SCORER_VERSION = "12"
+SCORER_VERSION = "13"
 """Changes whenever any scorer's verdict changes; stored with every run."""
 _VERL = "verl.utils.reward_score"
 _takes = lru_cache(lambda scorer: frozenset(inspect.signature(scorer).parameters))

@@ -78,10 +78,11 @@ class Channel:
 
 
 class Opaque:
-    """A value of the program without a plain form: equal to nothing. The program says whether it is true."""
+    """A value of the program without a plain form: equal to nothing. The program says whether it is true, and has the
+    value back under its number where it is passed on to another function."""
 
-    def __init__(self, kind: str, truth: bool | None = None) -> None:
-        self.kind, self.truth = kind, truth
+    def __init__(self, kind: str, truth: bool | None, number: Any) -> None:
+        self.kind, self.truth, self.number = kind, truth, number
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -136,6 +137,7 @@ class Plain:
 
     def __init__(self, shared: Mapping[str, Any], opaque: bool = False) -> None:
         self.shared, self.opaque = shared, opaque
+        self.kept: list[Any] = []  # values of this side that the other one has as Opaque
         self.insufficient = False  # whether a value of this side was refused
 
     def encode(self, value: Any, passed: Iterable[Any] = ()) -> tuple[Nodes, list[Any]]:
@@ -179,12 +181,16 @@ class Plain:
             return self._node(item.tolist(), place)
         if isinstance(item, _ITERATED):
             return ["iterator", [place(x) for x in itertools.islice(item, _MANY)]]
+        if cls is Opaque:
+            return ["kept", item.number]
         if not self.opaque:
-            self.insufficient = self.insufficient or not isinstance(item, Opaque)
-            raise TypeError(f"a {getattr(item, 'kind', cls.__name__)} is no plain value")
+            self.insufficient = True
+            raise TypeError(f"a {cls.__name__} is no plain value")
+        self.kept.append(item)
+        truth = None
         with suppress(Exception):
-            return ["opaque", cls.__name__, bool(item)]
-        return ["opaque", cls.__name__, None]
+            truth = bool(item)
+        return ["opaque", [cls.__name__, truth, len(self.kept) - 1]]
 
     def decode(self, nodes: Nodes, passed: Sequence[Any] = ()) -> tuple[Any, list[Any]]:
         """The value, and every mutable object. Objects of `passed` are not made anew but changed in place."""
@@ -220,8 +226,11 @@ class Plain:
             return _ATOMS[kind][2](value)
         if kind in _FIXED:
             return None
+        if kind == "kept":
+            return self.kept[value]
         if kind not in _MUTABLE:
-            return Opaque(str(value), node[2] if node[2:] in ([True], [False]) else None)
+            name, truth, number = value
+            return Opaque(str(name), truth if isinstance(truth, bool) else None, number)
         cls = self.shared[value[0]] if kind == "object" else _HOLDERS[kind]
         if len(node) == 2:
             return cls.__new__(cls)

@@ -53,6 +53,10 @@ class TestCode:
         self.imported = sorted({m.partition(".")[0] for m in modules} - {"", "solution", "__future__"})
         """The modules that it needs."""
         self.announced = {n.name for n in before.body if isinstance(n, _DEFINITIONS) and _is_announced(n)}
+        checks = [n.args for n in self.tree.body if isinstance(n, ast.FunctionDef) and n.name == "check"]
+        given = any(len(a.args) - len(a.defaults) == 1 for a in checks)
+        self.gives_candidate = given and "check" not in map(callee, self.nodes)
+        """Whether its check(candidate) is given the function under test, without a call that says which that is."""
         attributes = [n for n in self.nodes if isinstance(n, ast.Attribute)]
         self.explicit = {a.name for n in froms if n.module == "solution" for a in n.names}
         self.explicit |= {n.attr for n in attributes if _id(n.value) == "solution"}

@@ -143,7 +143,8 @@ class _Run:
         """Bind the program's names, and those of the standard library that the tests take for granted.
 
         The prefix's names are the prefix's, unless it only announces what the program is to define. A name that hides
-        one of Python's counts only if it is what is tested: the tests' own `abs` and `Counter` are the real ones."""
+        one of Python's counts only if it is what is tested: the tests' own `abs` and `Counter` are the real ones, also
+        where check(candidate) is given a function of that name."""
         if sock:
             classes = {n: v for n, v in self.space.items() if isinstance(v, type)}
             shared = {n: v for n, v in classes.items() if v.__module__ == "__main__"}
@@ -155,8 +156,10 @@ class _Run:
             found = {n: vars(module)[n] for n in own}
         own = self.space.keys() - self.code.announced
         free = found.keys() & self.code.used - own
-        mine = {n for n in free if not hasattr(builtins, n) and n not in inside.PRELUDE} or free
+        mine = {n for n in free if not hasattr(builtins, n) and n not in inside.PRELUDE}
+        mine = mine or (set() if self.code.gives_candidate else free)
         mine |= found.keys() & {"Solution", self.job["named"]}
+        self.found = found
         bound = {n: inside.PRELUDE[n] for n in self.code.used - own if n in inside.PRELUDE}
         for name in self.code.used & {"np", *sys.stdlib_module_names} - own - mine:
             with contextlib.suppress(ImportError):
@@ -239,11 +242,10 @@ class _Run:
         return True
 
     def _candidate(self) -> Any:
-        entry, in_class = self.job["entry"], "Solution" in self.space
-        # heapq's merge, not the program's
-        taken = in_class and self.space.get(entry, self) is inside.PRELUDE.get(entry)
-        if entry in self.space and not taken:
-            return self.space[entry]
-        if entry is None or not in_class:
+        """The function under test: the program's, whatever the prefix or the tests define under its name."""
+        entry = self.job["entry"]
+        if entry in self.found:
+            return self.found[entry]
+        if entry is None or "Solution" not in self.space:
             raise NameError(f"the program does not define {entry or 'a function'}")
         return getattr(self.space["Solution"](), entry)

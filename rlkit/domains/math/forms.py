@@ -72,6 +72,8 @@ _REWRITES: list[tuple[re.Pattern[str], Any]] = [
     )
 ]  # fmt: skip
 
+_IN_FONT = re.compile(FONT + r"(\{.*\\(?:frac|sqrt|binom|pi)(?![A-Za-z]).*\})")  # bold, all of it
+
 
 def _latex(char: str) -> str:
     """A Unicode character as LaTeX or ASCII; "" for one without width."""
@@ -107,6 +109,8 @@ def normalize(text: str) -> str:
             text = pattern.sub(replacement, text)
     text = re.sub(r"\s+", " ", text.replace("$", " ") if text.count("$") > 1 else text).strip()
     text = re.sub(r"(?<!\.)[.,;:]$", "", re.sub(r"(?: ?\\\\)+$", "", text)).strip()
+    if (whole := _IN_FONT.fullmatch(text)) and is_wrapped(whole[1]):
+        text = whole[1]
     return text[1:-1].strip() if text.startswith("{") and is_wrapped(text) else text
 
 

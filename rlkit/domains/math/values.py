@@ -269,12 +269,13 @@ _SHORT = frozenset(_ABBREVIATIONS.split())
 _ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° is no angle
 _NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50, 5 squared, 5 tenths, 5 is wrong, \mathrm{e}
     r"\b(?:or|to|not|than|but|from|until|plus|minus|vs|is|are|was)\b|%\s*\d|(?<!per)(?<!/) \d|^[(\[/] ?\d(?!/)"
-    r"|^\(?(?:and|below|above|under|over|less|fewer|more|times|squared|cubed|factorial|modulo|choose|score"
-    r"|per mille|lakh|crore|googol|gross|myriad|tens|fold|(?:tr|quadr|quint|sext|sept|oct|non|dec)illions?|twice"
+    r"|^\(?(?:and|below|above|under|over|less|fewer|more|times|squared|cubed|factorial|modulo|choose|per ?mille"
+    r"|(?:score|lakh|crore|googol|myriad|ten|fold|(?:ten|hundred)-thousand|(?:tr|quadr|quint|sext|sept|oct|non|dec)illion)s?"
+    r"|gross(?:es)?|twice"
     r"|doubled|tripled|halved|root|pi|except|excluded|excluding|without|almost"
     r"|at (?:most|least)|unlikely|isn['’]t|(?:with )?(?:a )?remainder|hal(?:f|ves)|quarters?"
     r"|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|(?:thir|four|fif|six|seven|eigh|nine)teen"
-    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)tie|hundred|thousand|million)th)s?)\b(?!-)"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)tie|hundred|thousand|(?:m|b|tr|quadr)illion)th)s?)\b(?!-)"
     r"|^\(?(?:negative|inverse|reciprocal|radical|(?:in)?correct|wrong|false)\W*$|^[eid]$"
     r"|^(?:sin|cos|tan|log|mod|sqrt|cbrt|exp|infinity)\b"
 )
