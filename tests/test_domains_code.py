@@ -6,7 +6,7 @@ from decimal import Decimal
 from itertools import product
 
 import pytest
-from cases import records
+from cases import cases, records
 from sandbox_here import needs_packages
 
 from rlkit.config import RewardConfig
@@ -170,26 +170,12 @@ def test_no_returned_value_is_an_error(router):
     assert [r for r in rewards if r.correct is not False or r.error or "exception" in r.parts] == []
 
 
-def test_the_last_python_fence_is_the_program_and_outputs_are_compared_as_judges_do():
+def test_the_last_python_fence_is_the_program_and_outputs_and_values_are_compared_as_judges_do():
     found = records("programs_extracted")
     assert [case for case in found if extract(case["response"]) != case["program"]] == []
-    found = records("outputs_compared")
-    assert [
-        case for case in found if same_output(case["printed"], case["expected"]) is not case["same"]
-    ] == []
-
-
-@pytest.mark.parametrize(
-    ("got", "expected", "same"),
-    [
-        ((1, 2), [1, 2], True), ([(1, 2)], [[1, 2]], True), ({1: "a"}, {"1": "a"}, True), (0.1 + 0.2, 0.3, True),
-        (2.0, 2, True), (1, True, False), ("1", 1, False), (None, 0, False), ([1], [1, 1], False),
-        ({1, 2}, [1, 2], False), (10**400, 1.0, False), (10**400, 10**400, True), (3, float("inf"), False),
-        (float("inf"), float("inf"), True), (float("-inf"), float("inf"), False),
-        (float("nan"), float("nan"), True), (float("nan"), 3.0, False), (1e-7, 3e-7, False), (0, 1e-7, False),
-        ([1 / 3, 2 / 3], [0.333333, 0.666667], True), (2.9999999999999996, 3, True),
-        ({10**5000: 1}, {"1": 1}, False), ({1: 2, "1": 3}, {"1": 3}, False),
-    ],
-)  # fmt: skip
-def test_values_are_compared_by_content_and_type(got, expected, same):
-    assert same_value(got, expected) is same
+    for file, same in (
+        ("outputs_compared", same_output),
+        ("values_compared", lambda *pair: same_value(*map(eval, pair))),
+    ):
+        given = list(cases(file))
+        assert [case for case in given if same(*case[:2]) is not case[2]] == []

@@ -4,13 +4,12 @@ A case has its data_source, ground truth and extra_info, forms that its answers 
 right, that are wrong and that cannot be graded (`failed`, with words of the error). It may name parts of the reward.
 """
 
-import json
 import random
 from itertools import product
 
 import pytest
 import sympy
-from cases import DATA, records
+from cases import DATA, records, table
 from sandbox_here import needs_packages
 
 from rlkit.config import RewardConfig
@@ -60,7 +59,7 @@ def test_each_answer_has_the_verdict_of_its_case(router, path):
     assert [(c["truth"], text, r) for c, text, correct, r in graded if not as_said(r, correct, c)] == []
 
 
-@pytest.mark.parametrize("name", ["order", "box", "table", "math", "units", "choice", "ifeval"])
+@pytest.mark.parametrize("name", ["order", "box", "table", "math", "units", "choice", "ifeval", "claim"])
 def test_a_text_of_great_length_is_settled_in_time(name):
     """A reader that backtracks or evaluates would take hours over one of these."""
     for case in records("long_texts"):
@@ -70,7 +69,6 @@ def test_a_text_of_great_length_is_settled_in_time(name):
             assert reward.correct is False and not {"exception", "killed"} & set(reward.parts), case
 
 
-TABLE = {"header": ["House", "Drink"], "rows": [["1", "tea"], ["2", "milk"]]}
 FILLERS = ["\n", " ", "*", "```\n", "answer ", "Answer:\n", "Answer: \\boxed\n", "<think></think>", "x "]
 
 
@@ -92,40 +90,16 @@ def test_the_final_answer_is_the_last_one_given_outside_the_reasoning_and_so_are
     assert fences(text) == [("py", "a = 1"), ("", "b"), ("python 3", "c"), ("", "d")]
 
 
-def test_the_share_that_is_right_is_paid_only_on_request():
-    def paid(*row) -> list:
-        both = (Grading(RewardConfig(partial_credit=wanted)) for wanted in (False, True))
-        return [grade(*row[:4], grading).value for grading in both]
-
-    def table(header, *drinks) -> str:
-        rows = [[str(house), drink] for house, drink in enumerate(drinks, 1)]
-        return f"<answer>{json.dumps({'header': ['House', header], 'rows': rows})}</answer>"
-
-    assert paid("logic__zebra_x", table("Drink", "tea", "water"), TABLE, {}) == [0, 0.5]
-    assert paid("logic__zebra_x", table("Drink", "?", "?"), TABLE, {}) == [0, 0], (
-        "the houses' numbers are given"
-    )
-    assert paid("logic__zebra_x", table("Pet", "tea", "milk"), TABLE, {}) == [0, 0], (
-        "a wrong answer paid in full"
-    )
-    names = {"instruction_id_list": ["punctuation:no_comma", "detectable_format:title"]}
-    assert paid("ifeval", "Plain.", "[{}, {}]", names) == [0, 0.5]
-    tests = {"inputs": ["1", "2", "3", "4"], "outputs": ["1", "0", "3", "4"]}
-    assert paid("codegen__x", "```python\nprint(input())\n```", tests, {}) == [0, 0.75]
+@pytest.mark.parametrize(*table("partial_credit"))
+def test_the_share_that_is_right_is_paid_only_on_request(source, response, truth, info, share):
+    both = (Grading(RewardConfig(partial_credit=wanted)) for wanted in (False, True))
+    assert [grade(source, response, truth, info, grading).value for grading in both] == [0, share]
 
 
 def test_every_published_instruction_of_ifeval_has_a_check():
     groups = "keywords language length_constraints detectable_content detectable_format combination startend"
     assert len(CHECKS) == 25
     assert {name.partition(":")[0] for name in CHECKS} == {*groups.split(), "change_case", "punctuation"}
-
-
-def test_cruxeval_reads_no_assertion_of_great_length(router):
-    truth = {"functional": "def f(x):\n    return len(x)"}
-    for count, right in ((9, True), (200_000, False)):
-        claim = f"```python\nassert f('{'a' * count}') == {count}\n```"
-        [reward] = router.grade_rows([("simulation__cruxeval-i", claim, truth, {"output": str(count)})])
-        assert (reward.correct, reward.error) == (right, None)
 
 
 def test_an_answer_that_python_warns_of_prints_nothing(capfd):
