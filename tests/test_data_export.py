@@ -22,49 +22,48 @@ TRAIN = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def config() -> RunConfig:
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> tuple[Path, list[Task], list[Task]]:
+    """The folder of the files of a run, and its training and held-out tasks in their order."""
     data = {"train": TRAIN, "train_batch_size": 16, "train_max_samples": 60, "sft_ratio": 0.2}
     content = {"data": data, "trainer": {"total_training_steps": 4}, "evaluation": {"size": 12}}
-    return RunConfig.model_validate(content)
+    config, out = RunConfig.model_validate(content), tmp_path_factory.mktemp("exported")
+    tests = held_out(config)
+    assert export(config, out, progress=False) == {"train": 64, "test": 12}
+    return out, [t for batch in TaskStream(config, tests) for t in batch], tests
 
 
-def in_order(config):
-    return [t for batch in TaskStream(config, held_out(config)) for t in batch]
-
-
-def test_verl_loads_the_rows_in_the_mixture_s_order(config, tmp_path):
+def test_verl_loads_the_rows_in_the_mixture_s_order(exported, tmp_path):
     from omegaconf import OmegaConf
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
     from rlkit.models.ladder import byte_tokenizer
 
-    assert export(config, tmp_path, progress=False) == {"train": 64, "test": 12}
+    out, train, tests = exported
     options = {"max_prompt_length": 20_000, "filter_overlong_prompts_workers": 1}
     options["cache_dir"] = str(tmp_path / "cache")
-    files = [str(tmp_path / "train.parquet"), str(tmp_path / "test.parquet")]
+    files = [str(out / "train.parquet"), str(out / "test.parquet")]
     tokenizer: Any = byte_tokenizer()  # verl's annotation names the slow class; it takes either
     data = RLHFDataset(files, tokenizer, OmegaConf.create(options))
-    wanted = in_order(config) + held_out(config)
-    assert len(data) == len(wanted) == 76
-    for row, task in zip((data[k] for k in range(76)), wanted, strict=True):
+    assert len(data) == 76
+    for row, task in zip((data[k] for k in range(76)), train + tests, strict=True):
         assert (row["data_source"], tuple(row["raw_prompt"])) == (task.data_source, task.prompt)
         truth, info = from_verl(row["reward_model"]["ground_truth"], {**row["extra_info"], "num_turns": 2})
         assert (truth, info) == (task.ground_truth, {**task.extra_info, "num_turns": 2})
         assert row["index"] == task.extra_info["index"]
 
 
-def test_other_libraries_and_rlkit_read_the_same_rows(config, tmp_path):
+def test_other_libraries_and_rlkit_read_the_same_rows(exported, tmp_path):
     import datasets
 
-    wanted = in_order(config)
-    export(config, tmp_path, progress=False)
-    assert list(rows.tasks(tmp_path / "train.parquet")) == wanted
-    assert list(rows.tasks(tmp_path / "test.parquet")) == held_out(config)
-    loaded = datasets.Dataset.from_parquet(str(tmp_path / "train.parquet"), cache_dir=str(tmp_path)).to_list()  # type: ignore[union-attr]
-    assert [row["prompt"] for row in loaded] == [list(t.prompt) for t in wanted]
+    out, train, tests = exported
+    assert (
+        list(rows.tasks(out / "train.parquet")) == train and list(rows.tasks(out / "test.parquet")) == tests
+    )
+    loaded = datasets.Dataset.from_parquet(str(out / "train.parquet"), cache_dir=str(tmp_path)).to_list()  # type: ignore[union-attr]
+    assert [row["prompt"] for row in loaded] == [list(t.prompt) for t in train]
     truths = [json.loads(row["reward_model"]["ground_truth"]) for row in loaded]
-    assert truths == [t.ground_truth for t in wanted]
+    assert truths == [t.ground_truth for t in train]
 
 
 def test_a_bare_reference_answer_has_the_form_that_the_prompt_asks_for():

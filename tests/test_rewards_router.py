@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from cases import table
+from cases import records, table
 from sandbox_here import needs_packages
 
 import rlkit
@@ -160,24 +160,10 @@ def test_an_answer_that_hangs_dies_or_meddles_loses_itself_and_no_other(custom, 
     assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 400)))
 
 
-RIGHT = [1.0, True, {}, None, 0.1]
-FORGED = [
-    [],
-    [0, 1, RIGHT],  # of the first answer, which has one
-    [1, 1, RIGHT],  # of this answer, whose own comes second
-    [2, 1, RIGHT],
-    [1, 1, RIGHT, RIGHT, RIGHT],  # of more than there are
-    [1, 1, [*RIGHT[:4], "x"]],
-    [1, 1, [float("nan"), *RIGHT[1:]]],
-    [1, 1, [*RIGHT[:4], float("inf")]],
-    [1, float("inf")],
-    [1, None],
-]
+FORGED = [*(case["message"] for case in records("forged_outcomes")), "[" * 100_000]
 
 
-@pytest.mark.parametrize(
-    "message", [*map(json.dumps, FORGED), "[" * 100_000, "half"], ids=lambda text: text[:20]
-)
+@pytest.mark.parametrize("message", FORGED, ids=lambda text: text[:20])
 def test_each_answer_has_one_outcome_whatever_a_worker_sends(custom_file, message):
     with own(custom_file, timeout=1) as router:
         assert len(router.grade_rows(rows("right", "say " + message, "right"))) == 3

@@ -300,6 +300,13 @@ def test_a_level_that_cannot_run_a_program_is_not_chosen(monkeypatch):
         levels.problem_of.cache_clear()
 
 
+def test_bubblewrap_is_started_from_wherever_it_was_found(monkeypatch, tmp_path):
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho this is another one >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "this is another one" in str(levels.problem_of.__wrapped__("bubblewrap"))
+
+
 def test_a_program_runs_unsafely_where_that_was_asked_for():
     with Jail(choose("unsafe")) as jail:
         assert works(jail)

@@ -165,9 +165,15 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
         defined = {name for pair in _DEFINED.findall(body) for name in pair}
         return len(defined & {*wanted}) if wanted else bool(_READS.search(body))
 
-    if not (bodies := _bodies(after_thinking(response).replace("\r\n", "\n"))):
+    text = after_thinking(response).replace("\r\n", "\n")
+    if not (bodies := _bodies(text)):
         return None
     program = max(reversed(bodies), key=fit)
+    if not _is_program(program) and (first := _FENCE.match(text)) and first["tag"].lower() in (*_TAGS, ""):
+        outer = text[text.find("\n", first.end()) + 1 : max(map(text.rfind, ("```", "~~~")))]
+        program = (
+            textwrap.dedent(outer) if _is_program(outer) else program
+        )  # there are fences in its docstrings
     whole = f"{start.rstrip()}\n{textwrap.indent(textwrap.dedent(program), '    ')}"
     is_body = start and wanted and not fit(program) and _is_program(whole)
     return whole if is_body else program.removeprefix("\ufeff")

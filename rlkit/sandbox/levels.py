@@ -229,7 +229,8 @@ def _bubblewrap(python: str, bound: Mapping[str, str]) -> list[str]:
     prefix, user = str(Path(python).parent.parent), "--unshare-user"
     if os.geteuid() == 0:
         user = "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID"
-    line = f"""bwrap {user} --cap-add CAP_SYS_ADMIN --cap-add CAP_KILL --die-with-parent
+    line = [shutil.which("bwrap") or "bwrap"]  # the jail's PATH may lack its folder
+    line += f"""{user} --cap-add CAP_SYS_ADMIN --cap-add CAP_KILL --die-with-parent
         --unshare-net --unshare-pid --unshare-ipc --unshare-uts --proc /proc --dev /dev --tmpfs /tmp
         --perms 0755 --dir /packages --perms 0755 --dir /packages/0 --perms 0755 --dir /jail
         --ro-bind-try /etc/ld.so.cache /etc/ld.so.cache --ro-bind-try /etc/localtime /etc/localtime""".split()

@@ -72,7 +72,9 @@ _REWRITES: list[tuple[re.Pattern[str], Any]] = [
     )
 ]  # fmt: skip
 
-_IN_FONT = re.compile(FONT + r"(\{.*\\(?:frac|sqrt|binom|pi)(?![A-Za-z]).*\})")  # bold, all of it
+_IN_FONT = re.compile(  # a formula that is bold as a whole
+    FONT + r"(\{(?:.*\\(?:frac|sqrt|binom|pi)(?![A-Za-z])|\s*[-+(]?\d[^{}]*\^).*\})"
+)
 
 
 def _latex(char: str) -> str:

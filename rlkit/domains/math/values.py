@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import mpmath
 
+from rlkit.domains import vocabulary
 from rlkit.domains.answers import in_percent
 from rlkit.domains.math.parse import FONT, OF_ONE, Node, TooBig, Unreadable, parse, take_steps
 
@@ -260,12 +261,7 @@ class Amount(NamedTuple):
 _START = re.compile(rf"{FONT}\{{|\\degree\b|\\Omega\b|\\mu\b|\\%|%")
 _PLAIN = re.compile(r"(?P<number>(?s:.*)[\d})\]])(?P<gap>\s*)(?P<unit>[A-Za-z][A-Za-z0-9 .^/*{}()\\-]*)$")
 _LETTERS = frozenset("msghLlNJWVAKCFTH")  # units of one letter; only behind a number and a blank
-_ABBREVIATIONS = (
-    "mm cm dm km kg mg ml mL nm um ft in inch inches yd mi lb lbs oz mph kph hr hrs min mins sec secs kPa MPa atm torr "
-    "% mmHg bar psi cal kcal mol mmol rad deg ohm ms ns Hz kHz MHz GHz Pa kJ MJ eV keV MeV kW MW mW kWh kV mV mA kN "
-    "mJ GJ GW nF pF uF mH uH nC uC uA"
-)
-_SHORT = frozenset(_ABBREVIATIONS.split())
+_SHORT = frozenset(vocabulary("units").split())
 _ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° is no angle
 _NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50, 5 squared, 5 tenths, 5 is wrong, \mathrm{e}
     r"\b(?:or|to|not|than|but|from|until|plus|minus|vs|is|are|was)\b|%\s*\d|(?<!per)(?<!/) \d|^[(\[/] ?\d(?!/)"
