@@ -72,7 +72,7 @@ _REWRITES: list[tuple[re.Pattern[str], Any]] = [
     )
 ]  # fmt: skip
 
-_IN_FONT = re.compile(  # a formula that is bold as a whole
+_BOLD = re.compile(  # a formula that is bold as a whole
     FONT + r"(\{(?:.*\\(?:frac|sqrt|binom|pi)(?![A-Za-z])|\s*[-+(]?\d[^{}]*\^).*\})"
 )
 
@@ -111,7 +111,7 @@ def normalize(text: str) -> str:
             text = pattern.sub(replacement, text)
     text = re.sub(r"\s+", " ", text.replace("$", " ") if text.count("$") > 1 else text).strip()
     text = re.sub(r"(?<!\.)[.,;:]$", "", re.sub(r"(?: ?\\\\)+$", "", text)).strip()
-    if (whole := _IN_FONT.fullmatch(text)) and is_wrapped(whole[1]):
+    if (whole := _BOLD.fullmatch(text)) and is_wrapped(whole[1]):
         text = whole[1]
     return text[1:-1].strip() if text.startswith("{") and is_wrapped(text) else text
 
