@@ -12,7 +12,7 @@ from rlkit.config import Model  # noqa: E402
 from rlkit.models.decoder import Decoder  # noqa: E402
 from rlkit.models.loading import load_policy  # noqa: E402
 from rlkit.samplers.vllm import VllmSampler  # noqa: E402
-from rlkit.training.forward import Rows, text_batch, token_logprobs  # noqa: E402
+from rlkit.training.learner import Rows, text_batch, token_logprobs  # noqa: E402
 
 PROMPTS = ["1+1=", "A much longer question than the other one?", "x"]
 

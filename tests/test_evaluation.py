@@ -188,11 +188,17 @@ def test_a_run_and_the_table_of_its_study_give_one_interval_in_any_order_of_samp
         assert tuple(table.loc[0, ["pass@1", "low", "high", "tasks"]]) == stored
 
 
-def test_impossible_requests_are_refused():
-    with pytest.raises(UserError, match="no tasks"):
-        evaluate("ladder-30k", [])
-    with pytest.raises(UserError, match="pass@8 needs"):
-        evaluate("ladder-30k", [Task.ask("math__arithmetic", "1+1=", "2")], n=4, pass_at=(8,))
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"tasks": []}, "no tasks"), ({"pass_at": (8,)}, "pass_at has k = 8, above evaluation.n = 4"),
+    ({"temperature": 0}, "so evaluation.n = 4 samples would be equal"), ({"pass_at": ()}, "evaluation.pass_at is"),
+    ({"max_tokens": 0}, "max_response_length is 0"), ({"model": "MODEL"}, "config.json is empty or broken: copy"),
+])  # fmt: skip
+def test_impossible_requests_are_refused(tmp_path, changes, message):
+    (tmp_path / "config.json").write_text("[")
+    asked = {"model": "ladder-30k", "tasks": [Task.ask("math__arithmetic", "1+1=", "2")], "n": 4} | changes
+    asked["model"] = str(tmp_path) if asked["model"] == "MODEL" else asked["model"]
+    with pytest.raises(UserError, match=message):
+        evaluate(**asked)
 
 
 def test_template_variables_are_passed_and_leave_the_callers_model_as_it_was(monkeypatch):

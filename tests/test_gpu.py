@@ -21,8 +21,8 @@ from rlkit.params import override, validate
 from rlkit.samplers.cache import decode_attention
 from rlkit.samplers.drawing import Settings, draw
 from rlkit.samplers.torch import TorchSampler
-from rlkit.training import forward
-from rlkit.training.forward import CapturedPasses, Rows, text_batch, token_logprobs
+from rlkit.training import learner
+from rlkit.training.learner import CapturedPasses, Rows, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
 
 pytestmark = pytest.mark.gpu
@@ -174,7 +174,7 @@ def test_a_run_trains_and_sampler_and_trainer_agree(tmp_path, changes, tf32, bou
     ("float32", 0, False), ("float32", 4, False), ("bfloat16", 0, False), ("bfloat16", 4, True),
 ])  # fmt: skip
 def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dtype, rank, compile_):
-    monkeypatch.setattr(forward, "FEWEST", 2)
+    monkeypatch.setattr(learner, "FEWEST", 2)
     model = (tiny.adapted() if rank else tiny.model()).cuda()
     exact = Decoder(model)
     model.compute_dtype = getattr(torch, dtype)

@@ -26,7 +26,7 @@ from rlkit.models.kernels import EAGER, compiled, kernels_for, missing_compiler
 from rlkit.models.loading import load_policy
 from rlkit.models.logprobs import SelectedLogProbs, logits_of
 from rlkit.models.shapes import COMPILED_FROM
-from rlkit.training.forward import Rows, token_logprobs
+from rlkit.training.learner import Rows, token_logprobs
 from rlkit.types import Task
 from rlkit.verl.models import describe
 

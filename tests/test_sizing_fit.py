@@ -85,7 +85,10 @@ def test_a_gpu_is_known_by_its_name_and_has_the_memory_that_it_says(line, name, 
     assert found.memory_gb * 1e9 / 2**30 == pytest.approx(gib, abs=0.1)
 
 
-def test_unknown_names_are_refused(monkeypatch):
+def test_unknown_names_are_refused(monkeypatch, tmp_path):
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(UserError, match="config.json is empty or broken: copy the model's folder again"):
+        fit(str(tmp_path), {}, "h100")
     with pytest.raises(UserError, match="--device is 'h10'. Did you mean .h100"):
         device_named("h10")
     with pytest.raises(UserError, match="model.path is 'qwen9', whose shape is not known"):
@@ -363,3 +366,17 @@ def test_lengths_are_those_of_the_first_batch_without_the_tasks_of_the_others(ma
     assert len(made) > 5_000
     answers = [len(task.worked_answer.encode()) + 1 for task in tasks]
     assert found[:2] == (round(fmean(ladder_length(task.prompt) for task in tasks)), round(fmean(answers)))
+
+
+def test_greedy_answers_and_passes_that_estimators_ask_for_are_predicted():
+    def of(**algorithm):
+        found = estimate(validate(RunConfig, {"rollout": {"n": 2}, "algorithm": algorithm}), "h100")
+        assert found is not None
+        return found
+
+    plain, remax, optimal = of(), of(adv_estimator="remax"), of(adv_estimator="optimal_token_baseline")
+    assert remax.phases["grading"] == pytest.approx(1.5 * plain.phases["grading"])
+    assert remax.flops - remax.steps * remax.update_flops > 1.2 * (
+        plain.flops - plain.steps * plain.update_flops
+    )
+    assert "log-probs" not in plain.phases and optimal.phases["log-probs"] > 0

@@ -21,7 +21,7 @@ from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.shapes import shape_of
 from rlkit.sizing.devices import device_named
 from rlkit.sizing.memory import Plan, logits, memory, pass_parts, total, trainer_held
-from rlkit.training.forward import Rows, text_batch, token_logprobs
+from rlkit.training.learner import Rows, text_batch, token_logprobs
 from rlkit.training.loop import learn
 from rlkit.training.update import Learning
 

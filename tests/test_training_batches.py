@@ -1,12 +1,17 @@
-"""What trains and what is left out; where rewards lie; what a step reports."""
+"""What trains and what is left out; where rewards lie; what a step reports, here and to W&B."""
+
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
-from rlkit.errors import RunStopped
+from rlkit.config import RunConfig
+from rlkit.errors import RunStopped, UserError
 from rlkit.training.batches import collate, comparable, unequal
-from rlkit.training.metrics import rollout_summary
+from rlkit.training.metrics import Tracker, rollout_summary
 from rlkit.types import Reward, Rollout, Task
 
 FAILED = Reward.failed("the worker was killed")
@@ -111,3 +116,41 @@ def test_a_group_varies_within_itself_and_counts_where_anything_was_graded():
     rewards = [*map(Reward.of, (True, True, True, False)), *[Reward.of(False)] * 4, *[FAILED] * 4]
     summary = rollout_summary([rollout(r, 1) for r in rewards], n=4)
     assert summary["group/zero_variance"] == 0.5 and summary["critic/score/mean"] == 3 / 8
+
+
+TRACK = """
+import sys, pathlib
+from rlkit.config import RunConfig
+from rlkit.training.metrics import Tracker
+trackers = Tracker(RunConfig.model_validate({"trainer": {"logger": ["wandb"]}}), pathlib.Path(sys.argv[1]))
+for step in (12345, 23456, 34567):
+    trackers.log(step, {"critic/score/mean": step / 10})
+trackers.close()
+"""
+NO_NETWORK = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+
+
+@pytest.mark.parametrize("env", [
+    pytest.param({}, id="no key"),
+    pytest.param(NO_NETWORK, id="no network", marks=pytest.mark.slow(reason="W&B tries for half a minute")),
+])  # fmt: skip
+def test_without_a_key_or_a_network_it_is_offline_and_asks_nothing(tmp_path, env):
+    """In a process without a key or a terminal."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
+    kept |= {"HOME": str(tmp_path), "WANDB_CONFIG_DIR": str(tmp_path), "NETRC": str(tmp_path / "none"), **env}
+    done = subprocess.run(
+        [sys.executable, "-c", TRACK, str(tmp_path)], env=kept, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "(1)" not in done.stdout and "Enter your choice" not in done.stdout + done.stderr
+    (written,) = tmp_path.glob(f"wandb/offline-run-*/run-{RunConfig.model_validate({}).id}.wandb")
+    content = written.read_bytes()
+    assert content.count(b"critic/score/mean") >= 3
+    assert 0 < content.find(b"12345") < content.find(b"23456") < content.find(b"34567")
+
+
+def test_a_run_that_names_wandb_without_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match=r"pip install 'rlkit\[wandb\]'"):
+        Tracker(RunConfig.model_validate({"trainer": {"logger": ["wandb"]}}), tmp_path)

@@ -392,6 +392,17 @@ def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(
         train(config(model__path="ladder-30k", model__warm_start__kind="none", **extra, **given), tmp_path)
 
 
+@pytest.mark.parametrize("name", ["nowhere", "step_000004", "outputs/test/runs/1/checkpoints/best"])
+def test_a_checkpoint_that_is_none_is_told_before_the_warm_start(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "warm")
+    with pytest.raises(
+        UserError, match=f"resume_from_path is '{name}', which is no checkpoint: give outputs/"
+    ):
+        train(config(trainer__resume_from_path=name), tmp_path)
+    assert not (tmp_path / "warm").exists()
+
+
 def test_an_adapter_goes_on_over_the_warm_start_that_it_was_trained_over(tmp_path, monkeypatch):
     """On a machine of another kind the same config makes other weights, and the run's own are copied there or not."""
     c = config(model__lora_rank=4, actor__use_kl_loss=True)

@@ -24,8 +24,7 @@ from rlkit.params import validate
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
 from rlkit.training.export import write_environments
-from rlkit.training.forward import text_batch
-from rlkit.training.learner import SupervisedTrainer
+from rlkit.training.learner import SupervisedTrainer, text_batch
 from rlkit.types import Batch
 
 # Tokens of a forward pass: a CPU is fastest where its tiles fit the caches.

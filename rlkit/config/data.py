@@ -106,7 +106,7 @@ class Evaluation(Section):
     """Sampling temperature; 0 is greedy (then n must be 1)."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus of evaluation samples."""
-    pass_at: tuple[Positive, ...] = (1,)
+    pass_at: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1,)
     """The k of pass@k; none above n."""
 
     @field_validator("suites", mode="before")

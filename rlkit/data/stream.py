@@ -265,15 +265,14 @@ class TaskStream:
     def check_prompts(self, held_out: Sequence[Task]) -> None:
         """`check_lengths` of the prompts that the run will use, those of its suites and of `held_out` too; of a
         generator without a number of unique tasks the first 16,384 that it makes, held-out ones too."""
-        sets = {"held-out": held_out, **self.suites}
+        for where, tasks in {"held-out": held_out, **self.suites}.items():
+            check_lengths(self.config, tasks, where)
         for supply, count in self._used():
             first = min(count, supply.unique() or 16_384)
             if supply.unique() is None and not self.config.data.filter_overlong_prompts:
                 check_generated(self.config, supply.source, supply.first, first, supply.label)
             else:
-                sets[supply.label] = supply.tasks(0, first)
-        for where, tasks in sets.items():
-            check_lengths(self.config, tasks, where)
+                check_lengths(self.config, supply.tasks(0, first), supply.label)
 
     def left_out(self) -> dict[str, int]:
         """Prompts that `data.filter_overlong_prompts` left out: of each suite, and of each source's drawn tasks."""

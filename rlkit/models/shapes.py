@@ -1,8 +1,10 @@
 """Shapes of the ladder's sizes and of published models, and what passes and buffers are padded to; without torch."""
 
 import json
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rlkit.compute import Shape
 from rlkit.config import RunConfig
@@ -62,9 +64,8 @@ def shape_of(path: str) -> Shape:
     """The shape of what `model.path` names. Raises UserError where nothing is known of it."""
     if path in LADDER and is_ladder(path):
         return LADDER[path]
-    config = Path(path) / "config.json"
-    if config.is_file():
-        return Shape.from_config(json.loads(config.read_text()), path)
+    if (Path(path) / "config.json").is_file():
+        return Shape.from_config(config_json(path), path)
     name = path.rpartition("/")[2].lower().removesuffix("-instruct")
     if name in published():
         return published()[name]
@@ -72,12 +73,22 @@ def shape_of(path: str) -> Shape:
         from huggingface_hub import try_to_load_from_cache
 
         if isinstance(cached := try_to_load_from_cache(path, "config.json"), str):
-            return Shape.from_config(json.loads(Path(cached).read_text()), path)
+            return Shape.from_config(config_json(Path(cached).parent), path)
     known = [*LADDER, *published()]
     raise UserError(
         f"model.path is {path!r}, whose shape is not known here.{did_you_mean(path, known)} Give a "
         f"folder with a config.json, one of {', '.join(published())}, or a ladder size ({', '.join(LADDER)})."
     )
+
+
+def config_json(folder: str | Path) -> dict[str, Any]:
+    """What the config.json of a model's folder holds. Raises UserError where it does not hold an object."""
+    file, content = Path(folder) / "config.json", None
+    with suppress(OSError, ValueError):
+        content = json.loads(file.read_text())
+    if not isinstance(content, dict) or not content:
+        raise UserError(f"{file} is empty or broken: copy the model's folder again.")
+    return content
 
 
 def row_bucket(size: int) -> int:

@@ -85,7 +85,8 @@ def estimate(config: RunConfig, device: str = "here", lengths: tuple[int, ...] =
     steps, e, data = config.trainer.total_training_steps, config.evaluation, config.data
     evaluations = 1 + -(-steps // (config.trainer.test_freq or steps))
     phases, update = _step(plan)
-    sampled = steps * plan.shape.forward(_work(plan, data.train_batch_size, config.rollout.n))
+    needs = config.algorithm.needs
+    sampled = steps * plan.shape.forward(_work(plan, data.train_batch_size, config.rollout.n + needs.greedy))
     sampled += evaluations * plan.shape.forward(_work(plan, e.size, e.n))
     engine = VERL_START if plan.verl else ENGINE * (plan.sampler == "vllm")
     loaded = plan.item * plan.shape.parameters / LOADED
@@ -170,11 +171,14 @@ def _grading(config: RunConfig, answers: int) -> float:
 def _step(plan: Plan) -> tuple[dict[str, float], float]:
     """Seconds of one step by phase, and FLOPs of its update."""
     c, a, shape, again, gpu = plan.config, plan.config.actor, plan.shape, plan.checkpointing, plan.device.gpu
-    prompts, critic = c.data.train_batch_size, c.algorithm.needs.critic
-    answers = prompts * c.rollout.n
+    prompts, needs = c.data.train_batch_size, c.algorithm.needs
+    answers, critic = prompts * c.rollout.n, needs.critic
+    sampled = answers + prompts * needs.greedy
     minis, rounds = max(1, a.mini_batches(prompts)), a.ppo_epochs + critic * c.critic.ppo_epochs
-    several = plan.verl or a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or c.algorithm.use_kl_in_reward
-    passes = several + plan.reference + critic
+    several = (
+        plan.verl or a.ppo_epochs > 1 or minis > 1 or c.algorithm.use_kl_in_reward or needs.sum_pi_squared
+    )
+    passes = several + plan.reference + critic + needs.sum_pi_squared
     work = _work(plan, prompts, c.rollout.n, c.rollout.n if plan.verl else 1)
     update = (shape.training(work) + shape.forward(work) * again) * rounds
     if plan.verl:  # computes all rows at the limits
@@ -189,8 +193,8 @@ def _step(plan: Plan) -> tuple[dict[str, float], float]:
     copied = (plan.item + FLOAT * (not plan.rank)) * shape.parameters
     moved = 2 * 2 * FLOAT * plan.trained * plan.offloads / HOST_LINK / plan.gpus * rounds * minis  # moments
     phases = {
-        "rollout": _rollout(plan, answers),
-        "grading": _grading(c, answers),
+        "rollout": _rollout(plan, sampled),
+        "grading": _grading(c, sampled),
         "log-probs": _passes(plan, forward * passes, passes * minis, kernels * eager, VERL_FORWARD),
         "update": _passes(plan, computed, rounds * minis, both * launch, VERL_UPDATE * (1 + again / 2))
         + moved,

@@ -13,7 +13,7 @@ from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
 from rlkit.rewards import grading_metrics
 from rlkit.seeds import derive
-from rlkit.training.forward import text_batch
+from rlkit.training.learner import text_batch
 from rlkit.types import Batch, Rollout
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import load_peft_weights, set_peft_model_state_dict
-from safetensors.torch import load_file
+from safetensors.torch import load_model
 
+from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.files import replacing, require_space
 from rlkit.results.progress import checkpoint_steps
@@ -100,27 +101,42 @@ def restore(run: "TrainingRun") -> None:
     require_space(run.store.folder, size * (trainer.max_actor_ckpt_to_keep + 1))
     if found is not None:
         _load(run, folder_of(root, found))
-    elif trainer.resume_from_path is not None:
-        _fork(run, Path(trainer.resume_from_path))
+    elif (parent := parent_of(run.config)) is not None:
+        _fork(run, *parent)
     run.store.truncate(run.step or -1)
 
 
-def _fork(run: "TrainingRun", folder: Path) -> None:
+def parent_of(config: RunConfig) -> tuple[Path, int] | None:
+    """The checkpoint that `trainer.resume_from_path` names, and its step. Raises UserError where there is none, or no
+    step is left to do."""
+    path, steps = config.trainer.resume_from_path, config.trainer.total_training_steps
+    if path is None:
+        return None
+    folder, key = Path(path).absolute(), f"trainer.resume_from_path is {path!r}"
+    step = folder.name.removeprefix("step_")
+    if not step.isdecimal() or not folder.is_dir():
+        raise UserError(
+            f"{key}, which is no checkpoint: give outputs/<study>/runs/<id>/checkpoints/step_<number>."
+        )
+    if int(step) >= steps:
+        raise UserError(
+            f"{key}, a checkpoint of step {int(step)}: raise trainer.total_training_steps = {steps}."
+        )
+    return folder, int(step)
+
+
+def _fork(run: "TrainingRun", folder: Path, step: int) -> None:
     """Go on from a checkpoint of another run, whose steps until then become this run's."""
-    parent, steps = folder.parents[1], run.config.trainer.total_training_steps
-    key = "trainer.resume_from_path is"
+    parent, key = folder.parents[1], f"trainer.resume_from_path is {str(folder)!r}"
     if (wrong := problem(folder)) is not None:
         raise UserError(
-            f"{key} {str(folder)!r}, which is no whole checkpoint ({wrong}): give one of "
-            "outputs/<study>/runs/<id>/checkpoints/."
+            f"{key}, which is no whole checkpoint ({wrong}): give another one of {folder.parent}."
         )
-    if (step := int(folder.name.removeprefix("step_"))) >= steps:
-        raise UserError(f"{key} a checkpoint of step {step}: raise trainer.total_training_steps = {steps}.")
     try:
         _load(run, folder)
     except (RuntimeError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
         raise UserError(
-            f"{key} {str(folder)!r}, a checkpoint of another model, adapter or critic: only other keys can change "
+            f"{key}, a checkpoint of another model, adapter or critic: only other keys can change "
             f"({str(error).splitlines()[0]})."
         ) from error
     for name in (*LOGS, "evals.parquet"):
@@ -140,11 +156,7 @@ def _load(run: "TrainingRun", folder: Path) -> None:
     if hasattr(model, "peft_config"):
         set_peft_model_state_dict(model, load_peft_weights(str(folder / "model"), device=device))
     else:
-        weights = load_file(folder / "model" / "model.safetensors", device=device)
-        missing, unexpected = model.load_state_dict(weights, strict=False)
-        if unexpected or not set(missing) <= set(getattr(model, "_tied_weights_keys", None) or {}):
-            raise RuntimeError(f"{folder} is of another model: missing {missing}, unexpected {unexpected}")
-        model.tie_weights()
+        load_model(model, folder / "model" / "model.safetensors", device=device)
     saved = torch.load(folder / "state.pt", map_location=device, weights_only=True)
     run.learning.load_state_dict(saved)
     run.step, run.evaluated, run.stale = saved["step"], saved["evaluated"], True

@@ -4,7 +4,6 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from rlkit.config import RunConfig
@@ -12,8 +11,7 @@ from rlkit.config.algorithm import ESTIMATORS
 from rlkit.data import TaskStream, held_out
 from rlkit.data.prompt_lengths import countable
 from rlkit.errors import UserError, did_you_mean
-from rlkit.models.shapes import LADDER, WINDOW, at_hand, is_ladder
-from rlkit.results.store import read_json
+from rlkit.models.shapes import LADDER, WINDOW, at_hand, config_json, is_ladder
 from rlkit.rewards import scorer_of
 
 UNDECIDED = 0.05  # share of answers that no scorer decided, above which the verdicts depend on the machine
@@ -48,7 +46,7 @@ def preflight(config: RunConfig) -> None:
     stream.batch(1)
     check_metrics(config, {task.data_source for task in tests} | set(stream.suites))
     if at_hand(path):
-        own = {"max_position_embeddings": WINDOW} if path in LADDER else read_json(Path(path) / "config.json")
+        own = {"max_position_embeddings": WINDOW} if path in LADDER else config_json(path)
         check_window(config, own.get("max_position_embeddings"))
         stream.check_prompts(tests)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from peft import load_peft_weights, set_peft_model_state_dict
 
-from rlkit.config import Evaluation, Model, RewardConfig, RunConfig, load
+from rlkit.config import Model, RewardConfig, RunConfig, load
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.rollout import Limits
 from rlkit.errors import UserError
@@ -88,23 +88,22 @@ def evaluate(
         apply_chat_template_kwargs: variables of the chat template beside a run's own, as {"enable_thinking": False}.
 
     Raises:
-        UserError: no tasks, k above n, a name that no variable can have, a model that cannot be loaded.
+        UserError: no tasks, a number that cannot be, a name that no variable can have, a model that cannot be loaded.
     """
     if not tasks:
         raise UserError("There are no tasks to evaluate on.")
-    if max(pass_at) > n:
-        raise UserError(f"pass@{max(pass_at)} needs at least that many samples a task, but n is {n}.")
     variables = dict(apply_chat_template_kwargs)
-    config = validate(RunConfig, {"data": {"apply_chat_template_kwargs": variables}})
+    samples = {"n": n, "temperature": temperature, "top_p": top_p, "pass_at": pass_at, "size": len(tasks)}
+    data = {"apply_chat_template_kwargs": variables, "max_response_length": max_tokens}
+    config = validate(RunConfig, {"data": data, "evaluation": samples})
     policy = model if isinstance(model, Policy) else open_saved(model, device_of(config)).policy
     if variables:
         policy = replace(policy, tokenizer=copy.deepcopy(policy.tokenizer))  # a caller's own stays as it is
         set_template_defaults(policy.tokenizer, variables)
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
-    section = Evaluation(n=n, temperature=temperature, top_p=top_p, pass_at=tuple(pass_at), size=len(tasks))
     limits = Limits(max_tokens, 0, temperature, top_p)
     with Router(RewardConfig()) as router:
-        return measure(policy, sampler, router, tasks, section, limits=limits, seed=seed)
+        return measure(policy, sampler, router, tasks, config.evaluation, limits=limits, seed=seed)
 
 
 def write_environments(folder: Path, acted_in: Iterable[BaseEnvironment]) -> None:

@@ -32,9 +32,8 @@ from rlkit.samplers.rollouts import acts, sample_row
 from rlkit.seeds import derive
 from rlkit.training import checkpoint
 from rlkit.training.checks import check_window, phrase_of, problems
-from rlkit.training.metrics import rollout_summary
+from rlkit.training.metrics import Tracker, rollout_summary
 from rlkit.training.sampling import Feed
-from rlkit.training.tracking import Tracker
 from rlkit.training.update import Learning
 from rlkit.training.warm_start import warm_started
 from rlkit.types import Rollout

@@ -19,8 +19,7 @@ from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.batches import mini_batches
 from rlkit.training.checks import UNSPLITTABLE
-from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
-from rlkit.training.learner import Learner
+from rlkit.training.learner import CapturedPasses, Learner, Rows, token_logprobs
 from rlkit.types import Batch
 
 

@@ -25,9 +25,9 @@ from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import RunStore, read_json
 from rlkit.seeds import derive
-from rlkit.training.forward import text_batch
+from rlkit.training import checkpoint
 from rlkit.training.interrupt import Interrupt, Interrupted
-from rlkit.training.learner import SupervisedTrainer
+from rlkit.training.learner import SupervisedTrainer, text_batch
 from rlkit.training.warm_cache import FACTS, made, place, supervised
 from rlkit.types import Batch, Task
 
@@ -55,9 +55,10 @@ class WarmStarted(NamedTuple):
 
 def warm_started(config: RunConfig, store: RunStore, progress: bool) -> WarmStarted | None:
     """A run's warm start, told in run.json and on a bar; a run that goes on has the one that it was trained over."""
-    recorded, parent = store.info, config.trainer.resume_from_path
+    recorded = store.info
     if not checkpoint_steps(store.checkpoints):
-        recorded = read_json(Path(parent).parents[1] / "run.json") if parent else {}
+        parent = checkpoint.parent_of(config)
+        recorded = read_json(parent[0].parents[1] / "run.json") if parent else {}
     name, hidden = f"warm start {config.model.path}", not progress
     with tqdm(desc=name, unit="step", dynamic_ncols=True, leave=False, delay=0.1, disable=hidden) as bar:
 

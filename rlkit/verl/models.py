@@ -5,12 +5,12 @@ from typing import Any
 
 from rlkit.compute import Shape
 from rlkit.config import RunConfig
-from rlkit.models import packaged
 from rlkit.models.shapes import LADDER, is_ladder
 
 
 def path_of(config: RunConfig) -> str:
     """Where the model is that verl loads, or will be once `prepare` has made it; a hub id stays one."""
+    from rlkit.models.loading import MODELS, PACKAGED
     from rlkit.training.warm_cache import CACHE, cache_key
 
     path = config.model.path
@@ -18,18 +18,18 @@ def path_of(config: RunConfig) -> str:
         kind = config.model.warm_start.kind
         name = f"{path}-random-{config.seed}" if kind == "none" else f"{path}-{cache_key(config)}"
         return str((CACHE / name).absolute())
-    folder = packaged.MODELS / path if path in packaged.PACKAGED else Path(path)
-    return str(folder.absolute()) if path in packaged.PACKAGED or folder.is_dir() else path
+    folder = MODELS / path if path in PACKAGED else Path(path)
+    return str(folder.absolute()) if path in PACKAGED or folder.is_dir() else path
 
 
 def prepare(config: RunConfig) -> str:
     """`path_of`, with the model made where it is not there: a warm start, random weights, a conversion."""
-    from rlkit.models.loading import load_policy, save_model
+    from rlkit.models.loading import PACKAGED, convert, load_policy, save_model
     from rlkit.training.warm_start import warm_start
 
     path, folder = config.model.path, path_of(config)
-    if path in packaged.PACKAGED:
-        packaged.convert(path)
+    if path in PACKAGED:
+        convert(path)
     elif is_ladder(path) and warm_start(config) is None and not (Path(folder) / "config.json").exists():
         plain = config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
         save_model(load_policy(plain, seed=config.seed), Path(folder))

@@ -20,8 +20,7 @@ from rlkit.results.store import ANSWER, RunStore, eval_row, read_jsonl
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.training.batches import comparable
 from rlkit.training.checks import problems
-from rlkit.training.metrics import rollout_summary
-from rlkit.training.tracking import Tracker
+from rlkit.training.metrics import Tracker, rollout_summary
 from rlkit.types import Reward, Rollout, Task
 from rlkit.verl.answers_log import AnswerReader, Tail
 from rlkit.verl.processes import Files

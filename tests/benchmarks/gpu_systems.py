@@ -341,7 +341,7 @@ def gap(policy: Any, prompts: list, groups: list) -> dict:
     import torch
 
     from rlkit.models.decoder import Decoder
-    from rlkit.training.forward import Rows, text_batch, token_logprobs
+    from rlkit.training.learner import Rows, text_batch, token_logprobs
 
     flat = [(p, s) for p, g in zip(prompts, groups, strict=True) for s in g]
     batch = text_batch([p for p, _ in flat], [s.ids for _, s in flat], policy.pad_id, device())
