@@ -45,13 +45,6 @@ def feed(**dotted) -> Feed:
     return Feed(c, TaskStream(c, held_out(c)))
 
 
-def test_a_checkpoint_of_version_0_1_says_how_many_tasks_were_drawn_and_no_more():
-    one, other = feed(), feed()
-    one.tasks()
-    other.load_state_dict({"drawn": one.state_dict()["drawn"]})
-    assert [task.id for task in other.tasks()] == [task.id for task in one.tasks()]
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_tasks_of_the_next_step_are_made_while_a_gpu_decodes(tmp_path, monkeypatch, fails):
     made, batch, c = [], TaskStream.batch, config(data__max_response_length=24)

@@ -11,7 +11,6 @@ import torch
 from test_training_algorithms import LENGTHS, config, learning
 
 from rlkit.compute import Ledger
-from rlkit.errors import UserError
 from rlkit.models.decoder import Decoder
 from rlkit.training import learner
 from rlkit.training.learner import CapturedPasses, Rows, token_logprobs
@@ -166,11 +165,6 @@ def test_neither_gradient_touches_the_other_adapter_or_the_base():
     now = dict(policy.named_parameters())
     changed = {n for n in now if not torch.equal(now[n], before[n])}
     assert changed and all("lora_" in n for n in changed)
-
-
-def test_an_adapter_needs_a_frozen_base():
-    with pytest.raises(UserError, match="critic.model.lora_rank is 8, but the policy trains all weights"):
-        adapters(critic__model__lora_rank=8, model__lora_rank=0)
 
 
 def test_the_critic_takes_a_step_for_every_mini_batch():

@@ -104,9 +104,8 @@ class Feed:
         return {"drawn": self.drawn, "sampled_at": self.sampled_at, "rates": dict(self.rates), "ahead": ahead}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up `state_dict`; checkpoints of version 0.1 have `drawn` alone."""
-        self.drawn, self.sampled_at = state["drawn"], state.get("sampled_at", 0)
-        self.rates, ahead = state.get("rates", {}), state.get("ahead", ())
+        self.drawn, self.sampled_at, self.rates = (state[key] for key in ("drawn", "sampled_at", "rates"))
+        ahead = state["ahead"]
         self.ahead = [([unpacked(r) for r in part], [unpacked(r) for r in more]) for part, more in ahead]
 
 
