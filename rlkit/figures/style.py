@@ -210,7 +210,8 @@ def _log_ticks(axis: Axis, room: int) -> None:
     choices = [[t for t in locator.tick_values(low, high) if low <= t <= high] for locator in locators]
     fallback = choices[0] if len(choices[0]) > 1 else choices[-1]
     ticks = next((found for found in choices[:-1] if 3 <= len(found) <= room), fallback)
-    plain = room < 4 or (ticks[-1] < 1e9 and ticks[-1] <= 300 * ticks[0])
+    small = ticks[-1] < 1e9 or ticks is not choices[0]  # 30G is shorter than 3 × 10^10
+    plain = room < 4 or (small and ticks[-1] <= 300 * ticks[0])
     power = ticker.LogFormatterSciNotation(minor_thresholds=(float("inf"), float("inf")))
     power.set_axis(axis)
     axis.set_ticks(ticks, [short(tick) if plain else power(tick) for tick in ticks])
