@@ -12,10 +12,8 @@ from study_folder import config, write_run, write_study
 import rlkit
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.panels.ablation import Ablation, comparison, samples_of
-from rlkit.panels.controls import Panel, controls
-from rlkit.panels.law import Explorer
-from rlkit.panels.samples import Browser, page, read_samples
+from rlkit.panels.ablation import Ablation, Panel, comparison, controls, samples_of
+from rlkit.panels.explorers import Browser, Explorer, page, read_samples
 from rlkit.results import store
 
 ROOT = Path(__file__).parent.parent

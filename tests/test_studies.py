@@ -266,7 +266,7 @@ def test_a_run_keeps_the_threads_that_its_file_names_and_held_out_cells_are_froz
         study("params/tiny.yaml")
 
 
-def test_failed_runs_do_not_stop_the_rest_and_the_next_call_continues(project, capsys):
+def test_failed_runs_do_not_stop_the_rest_and_the_next_call_continues(project, capsys, monkeypatch):
     edit(project, "[ladder-30k, ladder-60k]\nseeds", "[ladder-60k]\nseeds")
     edit(project, "holdout:\n  model.path: [ladder-60k]", "holdout: {seed: [0]}")
     (project / "fail").touch()
@@ -289,17 +289,18 @@ def test_failed_runs_do_not_stop_the_rest_and_the_next_call_continues(project, c
     kept = {path.name for path in (project / "outputs/tiny/notebooks").iterdir()}
     assert kept == {"analysis.ipynb", *(f"{run}.ipynb" for run in second.runs)}
 
-    with pytest.raises(StudyFailed, match=r"1 of 2 runs failed\. .*RuntimeError: the disk melted"):
-        first.tables()
-    assert set(second.tables()[0]["run"]) == set(second.runs)
-
     third = study("params/tiny.yaml", workers=2)
     assert not third.failed and len(calls(project)) == 3
 
     df = rlkit.read("outputs/tiny").set_index("seed")
+    assert set(df["run"]) == set(third.runs)
     assert set(df["cell"]) == {"ladder-60k"}
     assert set(df.loc[0, "held_out"]) == {True} and set(df.loc[1, "held_out"]) == {False}
     assert set(df.loc[df["metric"] == "threads", "value"]) == {1.0}
+
+    monkeypatch.setattr("rlkit.studies.study.train_all", lambda plan, executor: first.failed)
+    with pytest.raises(StudyFailed, match=r"1 of 2 runs failed\. .*RuntimeError: the disk melted"):
+        study("params/tiny.yaml", analyse=False)  # from the notebook that would go on with its tables
 
 
 def test_a_run_that_leaves_the_study_file_stays_but_belongs_to_no_cell(project):

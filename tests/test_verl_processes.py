@@ -15,7 +15,7 @@ from waiting import wait_for
 
 import rlkit
 from rlkit.errors import RunStopped
-from rlkit.panels.watching import sentence
+from rlkit.panels.launching import sentence
 from rlkit.results.progress import run_state
 from rlkit.verl import backend, processes
 

@@ -19,7 +19,7 @@ from rlkit.laws.report import escaped, findings
 from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
 from rlkit.measures.fits import FOR_LAW, SIZE
-from rlkit.results.read import read_study
+from rlkit.results.read import read, read_evals
 from rlkit.results.store import read_json
 
 
@@ -32,13 +32,14 @@ class StudyData:
     law: str = ""
 
     @cached_property
-    def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        return read_study(self.folder)
+    def tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """`rlkit.read` and `rlkit.read_evals` of the runs that the study's file asks for."""
+        return read(self.folder).dropna(subset="cell"), read_evals(self.folder).dropna(subset="cell")
 
     @cached_property
     def ungraded(self) -> list[str]:
         """The cells that are left out everywhere, for want of a graded sample before or after training."""
-        return summary.ungraded(self._tables[1])
+        return summary.ungraded(self.tables[1])
 
     def _graded(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of graded cells."""
@@ -48,11 +49,11 @@ class StudyData:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        return self._graded(self._tables[0])
+        return self._graded(self.tables[0])
 
     @cached_property
     def evals(self) -> pd.DataFrame:
-        return self._graded(self._tables[1])
+        return self._graded(self.tables[1])
 
     @property
     def holdout_after(self) -> int | None:

@@ -4,8 +4,7 @@ In: a params file, a fitted law, or a folder of results. Out: widgets, which lea
 notebook for readers without JavaScript, and runs in processes of their own (launching.py).
 """
 
-from rlkit.panels.controls import panel
-from rlkit.panels.law import law_explorer
-from rlkit.panels.samples import sample_browser
+from rlkit.panels.ablation import panel
+from rlkit.panels.explorers import law_explorer, sample_browser
 
 __all__ = ["law_explorer", "panel", "sample_browser"]

@@ -1,19 +1,23 @@
-"""The ablation panel without widgets: change, price, launch and keep a configuration; tables of its runs."""
+"""The ablation panel: change, price, launch and keep a configuration with controls made from RunConfig's schema, and
+see its runs beside each other."""
 
+import html
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from rlkit.config import RunConfig
-from rlkit.config.run import NOT_COMPARED, in_words
-from rlkit.errors import UserError
+from rlkit.config import RunConfig, load
+from rlkit.config.run import NOT_COMPARED, in_words, name_of, short
+from rlkit.errors import UserError, did_you_mean
 from rlkit.files import write_text
-from rlkit.panels.launching import Launched, launch
-from rlkit.params import flatten, override, validate
+from rlkit.panels.launching import CURVES, Launched, Live, attach, button, launch, show
+from rlkit.params import flatten, override, parse_yaml, validate
 from rlkit.results.machine import usable_cores
 from rlkit.results.progress import config_of, run_state
 from rlkit.results.read import read, read_evals
@@ -23,6 +27,32 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST = 8  # configurations beside each other: as many as there are colours
+KEYS = (
+    "model.path", "model.lora_rank", "algorithm.adv_estimator", "actor.policy_loss.loss_mode", "actor.optim.lr",
+    "actor.clip_ratio", "actor.use_kl_loss", "actor.kl_loss_coef", "actor.entropy_coeff", "rollout.n",
+    "rollout.temperature", "data.train_batch_size", "trainer.total_training_steps", "seed",
+)  # fmt: skip
+"""What the panel shows unless told otherwise; the weights of several sources come on top."""
+
+
+def panel(
+    source: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    keys: Sequence[str] = KEYS,
+    root: str | Path = "outputs",
+) -> "Panel":
+    """An ablation panel for a notebook: change a configuration with sliders, launch it, see it beside the rest.
+
+    Args:
+        source: a params file, of a run or a study; the study's runs are shown beside yours.
+        overrides: dotted keys, changed before the panel begins (fewer steps, a smaller model).
+        keys: of RunConfig, the controls to show.
+        root: folder of all studies.
+
+    Raises UserError for a wrong file, override or key.
+    """
+    return Panel(Ablation(load(source, overrides), root), keys)
 
 
 class Ablation:
@@ -140,3 +170,191 @@ def comparison(beside: Mapping[str, Iterable[Path]], evals: "pd.DataFrame") -> "
         found = {row["cell"]: told.format_map(row) for row in differences(evals).to_dict("records")}
         table["against base"] = table["cell"].map(found).fillna("")
     return table
+
+
+class Panel:
+    """Controls (`widgets`, one a key), buttons, curves and a table over an ablation, shown as the value of a cell."""
+
+    def __init__(self, ablation: Ablation, keys: Sequence[str] = KEYS) -> None:
+        import ipywidgets as w
+        from IPython.display import DisplayHandle
+
+        self.ablation, self.widgets = ablation, controls(ablation.base, keys)
+        self._start = {key: (widget.value, widget.description) for key, widget in self.widgets.items()}
+        self._values = flatten(ablation.base.model_dump(mode="json"))
+        self._box, self._picture, self._table = DisplayHandle(), DisplayHandle(), DisplayHandle()
+        self._drawn: Any = None
+        self._live = Live(self.refresh, self.say)
+        self.changed, self.cost, self.message = w.HTML(), w.HTML(), w.HTML()
+        self.changed.add_class("rlkit-changed")
+        self.path = w.Text(f"params/{ablation.study}.yaml", layout=w.Layout(width="18em"))
+        made = partial(button, say=self.say)
+        self.launch = made("Launch", "play", self._launch, "or continue")
+        self.launch.button_style = "primary"
+        self.stop = made("Stop", "stop", self._stop, "at its next step border")
+        self.reset = made("Reset", "undo", self._reset, "to the base")
+        self.save = made("Save as params", "save", lambda: f"wrote {ablation.save(self.path.value)}")
+        for widget in self.widgets.values():
+            widget.observe(self._change, "value")
+        self.box = w.VBox([
+            *self._groups(),
+            self.changed,
+            w.HBox([self.launch, self.stop, self.reset, self.cost]),
+            w.HBox([self.path, self.save]),
+            self.message,
+        ])  # fmt: skip
+        self.box.add_class("rlkit-panel")
+        self._change()
+
+    def _groups(self) -> list[Any]:
+        """The controls of each section of the configuration under its name."""
+        import ipywidgets as w
+
+        sections: dict[str, list[Any]] = {}
+        for key, widget in self.widgets.items():
+            sections.setdefault(key.partition(".")[0] if "." in key else "run", []).append(widget)
+        columns, shown = w.Layout(grid_template_columns="repeat(auto-fill, 30em)"), []
+        for name, own in sections.items():
+            shown += [w.HTML(f"<b>{name}</b>"), w.GridBox(own, layout=columns)]
+        return shown
+
+    def _ipython_display_(self) -> None:
+        show(self.box, self._box, self._picture, self._table)
+        self._drawn = None
+        self._live.begin()
+
+    def refresh(self) -> bool:
+        """Draw curves and table where something is new; true while a run is being trained."""
+        from IPython.display import Pretty
+
+        from rlkit import figures
+
+        beside = self.ablation.beside()
+        states = [(label, run_state(f)) for label, folders in beside.items() for f in folders]
+        now = [(label, s.status, s.step, s.now) for label, s in states]
+        if now != self._drawn:
+            self._drawn = now
+            metrics, evals = samples_of(beside)
+            if len(metrics):
+                self._picture.update(figures.metric_panels(metrics, CURVES, by="cell", venue="tmlr"))
+            else:
+                self._picture.update(Pretty("No run has logged anything yet."))
+            if beside:
+                self._table.update(figures.table(comparison(beside, evals)))
+        return any(state.active for _, state in states)
+
+    def say(self, line: str) -> None:
+        """A line below the buttons."""
+        self.message.value = html.escape(line)
+
+    def _change(self, _: Any = None) -> None:
+        """Take over what the controls say: differences from the base and the cost, or why it is impossible."""
+        try:
+            changes = {key: self._value(key) for key in self.widgets}
+            self.ablation.changes = {k: new for k, new in changes.items() if new != self._values[k]}
+            for key, widget in self.widgets.items():
+                widget.description = "● " * (key in self.ablation.changes) + self._start[key][1]
+            found, self.cost.value = self.ablation.differences(), html.escape(self.ablation.cost())
+        except UserError as problem:
+            self.launch.disabled = True
+            self.changed.value = f"<span style='color:#b00020'>{html.escape(str(problem))}</span>"
+            return
+        self.launch.disabled = False
+        shown = {key: [html.escape(short(value)) for value in both] for key, both in found.items()}
+        words = [f"<code>{key}</code> {old} → <b>{new}</b>" for key, (old, new) in shown.items()]
+        self.changed.value = "Changed: " + (", ".join(words) or "nothing, this is the base")
+        self._live.follow()
+
+    def _value(self, key: str) -> Any:
+        """What a control says, in the type of the configuration."""
+        widget, base = self.widgets[key], self._values[key]
+        if widget.value == self._start[key][0]:
+            return base
+        if type(widget).__name__ == "Text":
+            return parse_yaml(widget.value)
+        if not isinstance(widget.value, float):
+            return widget.value
+        same = isinstance(base, int | float) and math.isclose(widget.value, base)  # a browser adds steps up
+        return base if same else float(f"{widget.value:.3g}")
+
+    def _launch(self) -> str:
+        run = self.ablation.launch()
+        self._live.follow()
+        return repr(run)
+
+    def _stop(self) -> str:
+        current = in_words(self.ablation.differences())
+        active = [f for f in self.ablation.beside().get(current, ()) if run_state(f).active]
+        for folder in active:
+            attach(folder).stop(wait=False)
+        self._live.follow()
+        names = ", ".join(folder.name for folder in active)
+        return f"{names} ends at its next step border" if names else "No run of this configuration trains."
+
+    def _reset(self) -> None:
+        for key, widget in self.widgets.items():
+            widget.value = self._start[key][0]
+
+
+def controls(config: RunConfig, keys: Sequence[str] = KEYS) -> dict[str, Any]:
+    """The widget of each key, in their order, and for a mixture one for the weight of each source: a choice, a switch,
+    a slider over the schema's bounds (or around the value), or a text that is read as YAML, empty for what is unset.
+    Raises UserError for a key that RunConfig lacks, or that holds a section."""
+    flat = flatten(config.model_dump(mode="json"))
+    labels = {key: name_of(key) for key in keys}
+    weights = [key for key in flat if key.startswith("data.train.") and key.endswith(".weight")]
+    if len(weights) > 1:
+        labels |= {key: f"weight of {flat[key.replace('weight', 'kind')]}" for key in weights}
+    return {key: _control(key, flat, label) for key, label in labels.items()}
+
+
+def slider(value: float, low: float, high: float, step: float, log: bool = False, **look: Any) -> Any:
+    """A slider between `low` and `high`, ends moved inwards so that whole steps lead to `value`: a browser rounds to
+    those. With `log`, `step` is in decades."""
+    import ipywidgets
+
+    place = math.log10 if log else float
+    down, up = (math.floor((place(b) - place(a)) / step + 1e-9) for a, b in ((low, value), (value, high)))
+    ends = {"min": place(value) - step * down, "max": place(value) + step * up, "step": step}
+    kind = ipywidgets.FloatLogSlider if log else ipywidgets.FloatSlider
+    return kind(value=value, **ends, **look)
+
+
+def _control(key: str, flat: Mapping[str, Any], label: str) -> Any:
+    import ipywidgets as w
+
+    if key not in flat:
+        near = f"{did_you_mean(key, flat)} See rlkit config --schema."
+        raise UserError(f"{key!r} is no single value of a run's configuration.{near}")
+    schema, value = _schema(key), flat[key]
+    look: dict[str, Any] = {"description": label, "tooltip": schema.get("description", "")}
+    look |= {"style": {"description_width": "11em"}, "layout": {"width": "29em"}}
+    if options := schema.get("enum") or schema.get("examples"):
+        if key == "model.path":  # any folder or hub id
+            return w.Combobox(value=value, options=options, **look)
+        return w.Dropdown(value=value, options=tuple(dict.fromkeys((value, *options))), **look)
+    if isinstance(value, bool):
+        return w.Checkbox(value=value, indent=True, **look)
+    low, high = schema.get("minimum"), schema.get("maximum", schema.get("exclusiveMaximum"))
+    if isinstance(value, int):
+        low = schema.get("exclusiveMinimum", -1) + 1 if low is None else low
+        return w.IntSlider(value=value, min=low, max=high or max(4 * value, 16), **look)
+    if not isinstance(value, float):
+        return w.Text(value="" if value is None else str(value), **look)
+    look["readout_format"] = ".3g"
+    if high is None and 0 < value < 0.1:
+        return slider(value, value / 100, value * 100, 0.05, log=True, **look)
+    if high is None:  # of the order of one, such as a temperature
+        high = max(2.0, 4 * value) if value else 1.0
+    return slider(value, 0.01 if low is None else low, high, 0.01, **look)
+
+
+def _schema(key: str) -> dict[str, Any]:
+    """The JSON schema of one value, of alternatives that of the one that is not null; empty in a list of sections."""
+    node = found = whole = RunConfig.model_json_schema()
+    for part in key.split("."):
+        node = found.get("properties", {}).get(part, {})
+        found = next((one for one in node.get("anyOf", ()) if one.get("type") != "null"), node)
+        if "$ref" in found:
+            found = whole["$defs"][found["$ref"].rsplit("/", 1)[-1]]
+    return {**found, **{k: v for k, v in node.items() if k in ("description", "examples")}}

@@ -63,11 +63,6 @@ def read_evals(path: str | Path, suite: str | None = None) -> pd.DataFrame:
     return _joined(tables, _described(folders, KEPT))
 
 
-def read_study(folder: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """`read` and `read_evals` of the runs of outputs/<study> that the study's file asks for."""
-    return read(folder).dropna(subset="cell"), read_evals(folder).dropna(subset="cell")
-
-
 def suite_names(path: str | Path) -> list[str]:
     """The names of the suites that the runs of a run, a study or an outputs folder were evaluated on, sorted."""
     tables = [_evals(folder, ["suite"]) for folder in run_folders(path)]

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
@@ -20,9 +20,6 @@ from rlkit.studies import terminal
 from rlkit.studies.executors import Executor, Job, LocalExecutor, make_executor
 from rlkit.studies.notebook import parameters_of
 from rlkit.studies.plan import Plan, PlannedRun, make_plan
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 HEARD = 1.0  # seconds after which a run that is to end has begun its last step
 LOSSES = 3  # times that a run may be lost with its machine without getting a step further
@@ -36,15 +33,6 @@ class StudyResult:
     folder: Path
     runs: list[str]
     failed: dict[str, str] = field(default_factory=dict)
-
-    def tables(self) -> "tuple[pd.DataFrame, pd.DataFrame]":
-        """`rlkit.results.read.read_study` of its folder. Raises StudyFailed."""
-        from rlkit.results.read import read_study
-
-        for run, lines in self.failed.items():
-            told = f"{len(self.failed)} of {len(self.runs)} runs failed. {run}: {lines.splitlines()[-1]}"
-            raise StudyFailed(told)
-        return read_study(self.folder)
 
 
 class StudyFailed(RuntimeError):
@@ -71,7 +59,8 @@ def study(
         overrides: dotted keys of the study file, e.g. `{"run.trainer.total_training_steps": 5}`.
         workers: runs at a time; 0 is one a GPU, or one a CPU core; auto is as many on each GPU as its memory holds.
         dry_run: only show the runs with their estimated cost.
-        analyse: execute the analysis notebook when all runs have ended; False where that is who calls.
+        analyse: execute the analysis notebook when all runs have ended; False where that is who calls, which gets a
+            StudyFailed where runs have failed.
         executor: where runs are executed: local, ray or slurm; a run lost with its machine is tried again.
         options: of the executor (rlkit.studies.executors.make_executor).
 
@@ -88,6 +77,9 @@ def study(
             if analyse and not failed:
                 failed = analyse_all(plan)
         terminal.show_end(plan, failed, reading=analyse)
+    if failed and not analyse:
+        (run, lines), *_ = failed.items()
+        raise StudyFailed(f"{len(failed)} of {len(runs)} runs failed. {run}: {lines.splitlines()[-1]}")
     return StudyResult(plan.folder, runs, failed)
 
 

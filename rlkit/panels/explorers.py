@@ -1,22 +1,31 @@
-"""The law explorer: a fitted law whose parameters can be moved, beside its data, and the optimum of a budget."""
+"""Explorers of results: a fitted law whose parameters can be moved beside its data, with the optimum of a budget; and
+samples, prompts with their expected answers and responses, right and wrong in colour."""
 
 import html
 import math
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.panels.controls import slider
-from rlkit.panels.watching import button, show
+from rlkit.panels.ablation import slider
+from rlkit.panels.launching import button, show
+from rlkit.results.read import read_evals, run_folders
+from rlkit.results.store import read_jsonl
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pandas.io.formats.style import Styler
 
     from rlkit.figures import Drawing
     from rlkit.laws import LawFit
 
 _WIDE = {"style": {"description_width": "8em"}, "layout": {"width": "32em"}, "continuous_update": False}
+ANY = "any"
+PAGE = 5  # prompts a page
+_LONG = 4000  # characters of a text that are shown
+_COLOURS = {"correct": "rgb(1,115,178)", "wrong": "rgb(222,143,5)"}  # apart for the colour-blind
 
 
 def law_explorer(source: "LawFit | str | Path", points: "pd.DataFrame | None" = None) -> "Explorer":
@@ -138,3 +147,113 @@ class Explorer:
     def _ipython_display_(self) -> None:
         show(self.box, self._shown, self._picture)
         self.refresh()
+
+
+def sample_browser(path: str | Path) -> "Browser":
+    """A browser of the samples of a run's folder, outputs/<study> or outputs. Raises UserError without samples."""
+    return Browser(read_samples(path))
+
+
+def read_samples(path: str | Path) -> "pd.DataFrame":
+    """The logged training samples and all evaluated samples of the runs under a path.
+
+    Returns:
+        A row a sample, later steps first, samples of a problem together: run, kind (training or evaluation), step,
+        task_id, data_source, prompt, ground_truth, response, value, outcome (correct, wrong, not graded), error,
+        finish_reason. Prompt and truth are missing where a run's data files are no longer there.
+
+    Raises UserError: there are no runs, or none has logged a sample.
+    """
+    import pandas as pd
+
+    from rlkit.config import load
+    from rlkit.data import held_out
+
+    tasks, parts = {}, []
+    for folder in run_folders(path):
+        rows = pd.DataFrame(read_jsonl(folder / "samples.jsonl"))
+        parts.append(rows.assign(kind="training", run=folder.name))
+        with suppress(UserError):  # a data file that has moved
+            tasks |= {task.id: task for task in held_out(load(folder / "config.yaml"))}
+    if len(evals := read_evals(path)):
+        asked = {name: (task.prompt[-1]["content"], task.ground_truth) for name, task in tasks.items()}
+        both = [asked.get(name, (None, None)) for name in evals["task_id"]]
+        evals[["prompt", "ground_truth"]] = pd.DataFrame(both, evals.index, dtype=object)
+        parts.append(evals.assign(kind="evaluation"))
+    parts = [part.astype(object) for part in parts if len(part)]
+    if not parts:
+        raise UserError(f"No run under {path} has logged a sample yet.")
+    found = pd.concat(parts, ignore_index=True)
+    names = {True: "correct", False: "wrong"}
+    found["outcome"] = found["correct"].map(names, na_action="ignore").fillna("not graded")
+    return found.sort_values(["step", "run", "task_id"], ascending=[False, True, True], kind="stable")
+
+
+def page(rows: "pd.DataFrame", number: int = 0) -> "Styler":
+    """The samples of some prompts, rows from `read_samples`, as a table; the page's number counts from 0. Every text of
+    a model is escaped, long ones are cut."""
+    import pandas as pd
+
+    from rlkit import figures
+
+    keys = ["step", "run", "task_id"]
+    places = rows.groupby(keys, sort=False).ngroup()
+    shown = rows[(places >= number * PAGE) & (places < (number + 1) * PAGE)]
+    again = shown.duplicated(keys)
+    about = ["step", "data_source", "prompt", "expected"]
+    shown = shown.rename(columns={"ground_truth": "expected"}).assign(reward=pd.to_numeric(shown["value"]))
+    for column in ("prompt", "expected", "response"):
+        texts = shown[column].astype(object).where(shown[column].notna(), "–").astype(str)
+        shown[column] = texts.str.slice(0, _LONG)
+    shown[about] = shown[about].astype(object).mask(again, "")
+    shown["outcome"] += shown["error"].map(": {}".format, na_action="ignore").fillna("")
+    several = ["run"] if rows["run"].nunique() > 1 else []
+    table = figures.table(shown, *several, *about, "response", "outcome", "reward", "finish_reason")
+    table = table.map(lambda outcome: f"color: {_COLOURS.get(str(outcome), '#555')}", subset=["outcome"])
+    return table.set_caption(f"{len(rows)} samples of {places.nunique()} prompts")
+
+
+class Browser:
+    """Filters (a drop-down for each of run, kind, step, data_source and outcome) above a page of a table from
+    `read_samples`, whose `number` counts from 0. Shown by a notebook as the value of a cell."""
+
+    def __init__(self, table: "pd.DataFrame") -> None:
+        import ipywidgets as w
+        from IPython.display import DisplayHandle
+
+        self.table, self.number, self._shown, self._page = table, 0, DisplayHandle(), DisplayHandle()
+        self.filters: dict[str, w.Dropdown] = {}
+        for name in ("run", "kind", "step", "data_source", "outcome"):
+            options = [ANY, *map(str, sorted(table[name].unique()))]
+            self.filters[name] = w.Dropdown(options=options, description=name, layout={"width": "20em"})
+            self.filters[name].observe(lambda _: self.show(0), "value")
+        self.previous = button("‹", "", lambda: self.show(self.number - 1), "previous page")
+        self.next = button("›", "", lambda: self.show(self.number + 1), "next page")
+        for turn in (self.previous, self.next):
+            turn.layout.width = "3em"
+        self.of = w.Label()
+        grid = w.GridBox([*self.filters.values()], layout={"grid_template_columns": "repeat(3, 21em)"})
+        self.box = w.VBox([grid, w.HBox([self.previous, self.of, self.next])])
+
+    @property
+    def rows(self) -> "pd.DataFrame":
+        """The samples that the filters leave."""
+        rows = self.table
+        for name, chosen in self.filters.items():
+            if chosen.value != ANY:
+                rows = rows[rows[name].astype(str) == chosen.value]
+        return rows
+
+    def show(self, number: int) -> None:
+        """Show a page, counted from 0."""
+        from IPython.display import Pretty
+
+        rows, self.number = self.rows, number
+        pages = -(-len(rows.drop_duplicates(["step", "run", "task_id"])) // PAGE)
+        self.of.value = f"page {number + 1} of {max(1, pages)}"
+        self.previous.disabled, self.next.disabled = number == 0, number + 1 >= pages
+        self._page.update(page(rows, number) if pages else Pretty("No sample is like this."))
+
+    def _ipython_display_(self) -> None:
+        show(self.box, self._shown, self._page)
+        self.show(0)
