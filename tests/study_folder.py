@@ -1,8 +1,9 @@
-"""A finished study on disk without training: what the run store would hold."""
+"""A finished study on disk without training: what the run store would hold; notebooks that a test writes."""
 
 import json
 from pathlib import Path
 
+import nbformat
 import numpy as np
 
 from rlkit.config import RunConfig
@@ -56,3 +57,12 @@ def write_study(root: Path) -> Path:
     content = {"study": "sizes", "params": "params/sizes.yaml", "runs": runs}
     (root / "sizes" / "study.json").write_text(json.dumps(content))
     return root / "sizes"
+
+
+def write_notebook(path: Path, *cells: str, tag: str = "parameters") -> Path:
+    """A notebook of these cells, the first of which is tagged."""
+    made = [nbformat.v4.new_code_cell(source) for source in cells]
+    made[0].metadata["tags"] = [tag]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=made), path)
+    return path

@@ -235,6 +235,8 @@ def test_pictures_of_episodes_keep_what_they_draw(groups):
     counts = drawing.table.set_index("action")
     assert counts.loc["start", "identify_operation"] == 5 and counts.loc["state_answer", "end"] == 5
     assert drawing._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="None of the 5 episodes has a valid action"):
+        episodes.transition_map(groups["expert"], [])
     table = episodes.reward_distribution(groups).table
     assert table.groupby("group").size().to_dict() == {"expert": 5, "random": 5}
     assert set(table.loc[table["group"] == "expert", "return"]) == {8.5}

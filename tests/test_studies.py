@@ -8,20 +8,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-import nbformat
 import psutil
 import pytest
 from cases import table
+from study_folder import write_notebook
+from waiting import wait_for
 
 import rlkit
 from rlkit.domains import sources
 from rlkit.errors import UserError
+from rlkit.files import write_text
 from rlkit.results.store import RunStore
 from rlkit.studies.executors import Job
 from rlkit.studies.plan import make_plan
@@ -63,15 +64,9 @@ holdout:
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
     """A folder with a study of four runs, in which the test's process works."""
-
-    def write(name: str, parameters: str, code: str) -> None:
-        first = nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})
-        (tmp_path / "notebooks").mkdir(exist_ok=True)
-        notebook = nbformat.v4.new_notebook(cells=[first, nbformat.v4.new_code_cell(code)])
-        nbformat.write(notebook, tmp_path / "notebooks" / name)
-
-    write("train.ipynb", "config = ''\noverrides = {}\nroot = 'outputs'", TRAIN)
-    write("analysis.ipynb", "study = ''\nlaw = 'power'\nx = ''", ANALYSIS)
+    notebooks = tmp_path / "notebooks"
+    write_notebook(notebooks / "train.ipynb", "config = ''\noverrides = {}\nroot = 'outputs'", TRAIN)
+    write_notebook(notebooks / "analysis.ipynb", "study = ''\nlaw = 'power'\nx = ''", ANALYSIS)
     (tmp_path / "params").mkdir()
     (tmp_path / "params" / "tiny.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
@@ -104,6 +99,12 @@ def test_every_cell_and_seed_is_a_run_and_overrides_reach_them(project):
     assert [(r.config.model.path, r.config.seed) for r in plan.runs] == [("ladder-60k", 5), ("ladder-1m", 5)]
     assert plan.runs[0].config.trainer.total_training_steps == 7
     assert plan.runs[0].config == rlkit.load("params/tiny.yaml", dict(plan.runs[0].overrides))
+    keys = ("seed", "steps", "lr", "batch_size")
+    huge = {f"grid.model.warm_start.{key}": list(range(1, 101)) for key in keys}
+    with pytest.raises(
+        UserError, match="grid, variants and seeds make 400,000,000 runs: leave 10,000 at most"
+    ):
+        make_plan("params/tiny.yaml", huge)
 
 
 VARIANTS = """variants:
@@ -129,16 +130,19 @@ def test_variants_are_combined_with_the_grid_and_found_in_results(project):
         with RunStore.open(run.config) as store:
             store.log(0, {"eval/pass@1": 0.5})
     df = rlkit.read("outputs/tiny")
-    assert set(zip(df["variant"], df["cell"], strict=True)) == {
-        (name.split(",")[0], name) for name in (run.name for run in plan.runs)
-    }
+    names = [run.name for run in plan.runs]
+    assert set(zip(df["variant"], df["cell"], strict=True)) == {(name.split(",")[0], name) for name in names}
+    make_plan("params/tiny.yaml", {"seeds": [0], "grid.model.path": ["ladder-30k"]}).record()
+    left = rlkit.read("outputs/tiny").set_index("model.path")[
+        "cell"
+    ]  # runs that have left the file belong to no cell
+    assert left["ladder-60k"].isna().tolist() == [True, True]
+    assert sorted(left["ladder-30k"]) == ["long, ladder-30k", "short, ladder-30k"]
 
 
 def test_a_notebook_that_calls_the_study_is_given_what_the_study_was_called_with(project):
-    path = project / "notebooks" / "analysis.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells[0].source = "params = ''\noverrides = {}\nroot = ''\nlaw = 'power'"
-    nbformat.write(notebook, path)
+    parameters = "params = ''\noverrides = {}\nroot = ''\nlaw = 'power'"
+    write_notebook(project / "notebooks" / "analysis.ipynb", parameters)
     changes = {"seeds": [3], "analysis.law": "tan"}
     assert make_plan("params/tiny.yaml", changes).analysis == {
         "params": "params/tiny.yaml", "overrides": changes, "root": "outputs", "law": "tan",
@@ -159,7 +163,7 @@ def test_a_dry_run_writes_nothing_and_loads_neither_verl_nor_transformers(projec
     shown = capsys.readouterr()
     assert "ladder-60k, seed 1" in shown.out and "4.0e+09 FLOPs" in shown.out
     assert shown.err.startswith("Checking 4 runs of params/tiny.yaml: ")
-    """Each takes seconds, which a plan of ladder models and of verl's own algorithms does without."""
+    # Each takes seconds, which a plan of ladder models and of verl's own algorithms does without.
     code = "import sys, rlkit; rlkit.study('params/tiny.yaml', {'run.algorithm.adv_estimator': 'rloo'}, dry_run=True)"
     loaded = f"{code}; print({{'verl', 'ray', 'transformers'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True)
@@ -173,18 +177,9 @@ def test_a_study_without_notebooks_of_its_own_is_trained_by_those_of_rlkit(tmp_p
     assert len(plan.runs) == 4 and plan.analysis["study"] == "outputs/tiny"
     Path("other.yaml").write_text(STUDY + "notebook: notebooks/mine.ipynb\n")
     with pytest.raises(
-        UserError, match=r"no notebook notebooks/mine.ipynb. Call rlkit in the folder that has"
+        UserError, match="no notebook notebooks/mine.ipynb. Call rlkit in the folder that has"
     ):
         make_plan("other.yaml")
-
-
-def test_a_grid_of_a_hundred_million_runs_is_refused_at_once(project):
-    keys = ("seed", "steps", "lr", "batch_size")
-    grid = {f"grid.model.warm_start.{key}": list(range(1, 101)) for key in keys}
-    with pytest.raises(
-        UserError, match="grid, variants and seeds make 400,000,000 runs: leave 10,000 at most"
-    ):
-        make_plan("params/tiny.yaml", grid)
 
 
 def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, capsys):
@@ -195,7 +190,7 @@ def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, caps
             store.update(status=status)
             if step:
                 (store.checkpoints / f"step_{step}").mkdir(parents=True)
-    nbformat.write(nbformat.v4.new_notebook(), _made(plan.runs[0].notebook))
+    write_notebook(plan.runs[0].notebook, "")
     study("params/tiny.yaml", dry_run=True, workers=1)
     shown = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "seed" in line]
@@ -222,7 +217,7 @@ def test_the_plan_prices_each_warm_start_that_is_not_made_once(project, capsys, 
     assert "8 of 8 runs to do: 9.0e+09 FLOPs, about 26 s" in out
     folder = place(make_plan("params/tiny.yaml").runs[0].config)
     assert folder is not None
-    _made(folder / "warm_start.json").write_text('{"flops": 1.0}')
+    write_text(folder / "warm_start.json", '{"flops": 1.0}')
     rows, out = shown()
     assert rows == ["warm start of optim.lr = 0.001,"]
     assert "8 of 8 runs to do: 8.5e+09 FLOPs, about 17 s" in out
@@ -244,11 +239,6 @@ def test_a_plan_makes_each_task_once_however_many_cells_share_its_source(project
     assert len(plan.costs) == 4 and len(made) == len(set(made)) > 200  # held-out tasks and a first batch
     if models[0].startswith("Qwen"):  # a curriculum's first batch takes all of them to find
         assert len(made) < 500
-
-
-def _made(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def test_a_run_keeps_the_threads_that_its_file_names_and_held_out_cells_are_frozen_before_it(project):
@@ -301,26 +291,6 @@ def test_failed_runs_do_not_stop_the_rest_and_the_next_call_continues(project, c
     monkeypatch.setattr("rlkit.studies.study.train_all", lambda plan, executor: first.failed)
     with pytest.raises(StudyFailed, match=r"1 of 2 runs failed\. .*RuntimeError: the disk melted"):
         study("params/tiny.yaml", analyse=False)  # from the notebook that would go on with its tables
-
-
-def test_a_run_that_leaves_the_study_file_stays_but_belongs_to_no_cell(project):
-    plan = make_plan("params/tiny.yaml")
-    plan.record()
-    for run in plan.runs:
-        with RunStore.open(run.config) as store:
-            store.log(0, {"eval/pass@1": 0.5})
-    edit(project, "seeds: [0, 1]", "seeds: [0]")
-    make_plan("params/tiny.yaml").record()
-    df = rlkit.read("outputs/tiny")
-    assert df.loc[df["seed"] == 1, "cell"].isna().tolist() == [True, True]
-    assert df.loc[df["seed"] == 0, "cell"].tolist() == ["ladder-30k", "ladder-60k"]
-
-
-def wait_for(condition, seconds: float = 90) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.1)
 
 
 def begin(project: Path) -> subprocess.Popen[str]:

@@ -12,10 +12,11 @@ from types import SimpleNamespace
 from typing import cast
 from unittest.mock import Mock
 
-import nbformat
 import psutil
 import pytest
 from cases import table
+from study_folder import write_notebook
+from waiting import wait_for
 
 import rlkit
 from rlkit.errors import UserError
@@ -38,28 +39,17 @@ seeds: [0]
 analysis: {notebook: analyse.ipynb}
 """
 TRAIN = """
-import json, os, sys, time, warnings
+import warnings
 warnings.simplefilter("ignore")
 import rlkit
-loaded = rlkit.load(config, overrides)
-log = open(root + "/started.jsonl", "a")
-log.write(json.dumps({"run": loaded.id, "pid": os.getpid(), "parents": [os.getppid()]}) + "\\n")
-log.flush()
-rlkit.train(loaded, root=root, progress=False)
+rlkit.train(rlkit.load(config, overrides), root=root, progress=False)
 """
 
 
 @pytest.fixture
 def study_file(tmp_path, monkeypatch):
-    def notebook(name, parameters, code):
-        cells = [nbformat.v4.new_code_cell(parameters), nbformat.v4.new_code_cell(code)]
-        cells[0].metadata["tags"] = ["parameters"]
-        book = nbformat.v4.new_notebook(cells=cells)
-        book.metadata["kernelspec"] = {"name": "python3", "display_name": "python3", "language": "python"}
-        nbformat.write(book, tmp_path / name)
-
-    notebook("train.ipynb", 'config = ""\noverrides = {}\nroot = "outputs"', TRAIN)
-    notebook("analyse.ipynb", 'study = ""', "print(study)")
+    write_notebook(tmp_path / "train.ipynb", 'config = ""\noverrides = {}\nroot = "outputs"', TRAIN)
+    write_notebook(tmp_path / "analyse.ipynb", 'study = ""', "print(study)")
     (tmp_path / "spread.yaml").write_text(STUDY)
     (tmp_path / "outputs").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -87,20 +77,13 @@ def kill_worker_of_a_run_at_step(step: int, killed: list[str]):
     """Kill the Ray worker that executes some run, once that run has logged a step."""
 
     def look():
-        if killed:
-            return
-        for folder in Path("outputs/spread/runs").glob("*"):
-            metrics = folder / "metrics.jsonl"
-            if not metrics.exists() or metrics.read_text().count("\n") <= step:
-                continue
-            for process in psutil.process_iter(["cmdline"]):
+        for metrics in Path("outputs/spread/runs").glob("*/metrics.jsonl") if not killed else ():
+            name, steps = metrics.parent.name, metrics.read_text().count("\n")
+            for process in psutil.process_iter(["cmdline"]) if steps > step else ():
                 words = " ".join(process.info["cmdline"] or [])
-                if "rlkit.studies.notebook" in words and folder.name in words:
-                    worker = process.parent()
-                    assert worker is not None
+                if "rlkit.studies.notebook" in words and name in words and (worker := process.parent()):
                     worker.kill()  # the notebook's process ends with it
-                    killed.append(folder.name)
-                    return
+                    return killed.append(name)
 
     return look
 
@@ -208,8 +191,7 @@ def test_a_job_whose_number_is_not_known_yet_is_cancelled(slurm, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     executor = make_executor("slurm", 2, 2, {"job_name": "mine"})
     job = executor.start(["true"], tmp_path / "a.log")
-    while not Path("queued").exists():
-        time.sleep(0.05)
+    wait_for(Path("queued").exists)
     assert job is not None
     job.interrupt()
     job.wait()
@@ -222,9 +204,7 @@ def test_wrong_executors_are_one_sentence(name, options, message):
         make_executor(name, 1, 1, options)
 
 
-@pytest.mark.slow(
-    reason="starts a second cluster, for a token that only Ray from 2.60 on asks for: half a minute"
-)
+@pytest.mark.slow(reason="starts a second cluster, for a token that only newer Rays ask for: half a minute")
 def test_a_cluster_that_asks_for_a_token_is_joined(tmp_path):
     """Ray 2.60 leaves a token in the home folder; `ray start` then asks for it."""
     (tmp_path / ".ray").mkdir()

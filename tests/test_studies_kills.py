@@ -8,10 +8,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import nbformat
 import psutil
 import pytest
 import yaml
+from study_folder import write_notebook
 
 from rlkit.results.store import read_jsonl
 from rlkit.studies.plan import make_plan
@@ -47,8 +47,7 @@ def test_a_study_killed_at_random_moments_ends_with_the_bits_of_one_that_is_not(
     for name in ("whole", "killed"):  # each with its own warm start
         (notebooks := tmp_path / name / "notebooks").mkdir(parents=True)
         shutil.copy(TRAIN, notebooks)
-        cells = [nbformat.v4.new_code_cell("study = ''", metadata={"tags": ["parameters"]})]
-        nbformat.write(nbformat.v4.new_notebook(cells=cells), notebooks / "nothing.ipynb")
+        write_notebook(notebooks / "nothing.ipynb", "study = ''")
         (tmp_path / name / "params").mkdir()
         (tmp_path / name / "params" / "kills.yaml").write_text(yaml.safe_dump(content))
     command = [sys.executable, "-m", "rlkit", "study", "params/kills.yaml", "--workers", "2"]

@@ -23,7 +23,8 @@ def reward_by_step(groups: Groups, venue: str = "neurips") -> Drawing:
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         for name, rewards in sums.items():
-            ax.plot(rewards.index, rewards, marker="o", label=f"{name} (return {rewards.sum():.2f})")
+            total = f"{rewards.sum():z.2f}".replace("-", "−")
+            ax.plot(rewards.index, rewards, marker="o", label=f"{name} (return {total})")
         ax.axhline(0, color="0.7", linewidth=0.6)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         label_axes(ax, "step of the episode", "reward, mean over episodes")
@@ -47,6 +48,8 @@ def reward_distribution(groups: Groups, venue: str = "neurips") -> Drawing:
 def transition_map(episodes: Sequence[Trajectory], names: Sequence[str], venue: str = "neurips") -> Drawing:
     """How often each action (row) is followed by each other (column), as shares of the row."""
     counts = transition_counts(episodes, names)
+    if not counts[list(names)].to_numpy().any():
+        raise UserError(f"None of the {len(episodes)} episodes has a valid action: there is nothing to draw.")
     counts = counts.loc[counts.sum(axis=1) > 0, counts.sum(axis=0) > 0]
     shares = counts.div(counts.sum(axis=1), axis=0)
     with styled():

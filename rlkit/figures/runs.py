@@ -292,7 +292,7 @@ def transfer(evals: pd.DataFrame, venue: str = "neurips") -> Drawing:
         row = {"cell": cell, "data_source": source, "change of pass@1": mean.value}
         rows.append({**row, "low": mean.low, "high": mean.high, "tasks": mean.prompts})
     table = pd.DataFrame(rows)
-    texts = [f"{r['change of pass@1']:+.2f}\n[{r['low']:+.2f}, {r['high']:+.2f}]" for r in rows]
+    texts = [f"{r['change of pass@1']:+z.2f}\n[{r['low']:+z.2f}, {r['high']:+z.2f}]" for r in rows]
     texts = [text.replace("-", "−") for text in texts]
     wide = table.assign(text=texts).pivot(index="cell", columns="data_source")
     cells = [cell for cell in looks(evals, "cell") if cell in wide.index]
