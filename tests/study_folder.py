@@ -1,7 +1,9 @@
 """A finished study on disk without training: what the run store would hold; notebooks that a test writes."""
 
+import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import numpy as np
@@ -46,15 +48,19 @@ def write_run(root: Path, run: RunConfig, size: int, status: str = "finished") -
         return store.folder
 
 
-def write_study(root: Path) -> Path:
-    """Four sizes, two seeds each, the largest held out; outputs/sizes."""
-    runs = {}
-    for model, size in SIZES.items():
-        for seed in (0, 1):
-            run = config(model, seed)
-            write_run(root, run, size)
-            runs[run.id] = {"cell": model, "held_out": model == "ladder-300k", "seed": seed}
-    content = {"study": "sizes", "params": "params/sizes.yaml", "runs": runs}
+def write_study(root: Path, runs: list[tuple[RunConfig, int, dict[str, Any]]] | None = None) -> Path:
+    """outputs/sizes of runs, each with its size and what the study's file says of it: by default four sizes with two
+    seeds each, the largest held out."""
+    if runs is None:
+        both = itertools.product(SIZES.items(), (0, 1))
+        told = [
+            (model, seed, {"held_out": model == "ladder-300k", "seed": seed}) for (model, _), seed in both
+        ]
+        runs = [(config(model, seed), SIZES[model], {"cell": model, **facts}) for model, seed, facts in told]
+    for run, size, _ in runs:
+        write_run(root, run, size)
+    listed = {run.id: {"held_out": False, "seed": 0, **facts} for run, _, facts in runs}
+    content = {"study": "sizes", "params": "params/sizes.yaml", "runs": listed}
     (root / "sizes" / "study.json").write_text(json.dumps(content))
     return root / "sizes"
 

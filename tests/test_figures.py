@@ -6,10 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from cases import table
 from matplotlib.legend import Legend
 from study_folder import write_study
 
@@ -22,6 +24,7 @@ from rlkit.figures import episodes, runs
 from rlkit.measures import summary
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
+LAW: Any = {"x": "parameters_non_embedding", "y": "error"}
 
 
 def metrics() -> pd.DataFrame:
@@ -48,7 +51,7 @@ def test_the_files_are_the_same_bytes_every_time(tmp_path):
         assert (tmp_path / "a" / f"f.{kind}").read_bytes() == (tmp_path / "b" / f"f.{kind}").read_bytes()
 
 
-def test_the_csv_holds_what_was_drawn(tmp_path):
+def test_the_csv_holds_what_was_drawn_and_a_thick_line_is_the_mean_over_seeds(tmp_path):
     drawing = figures.learning_curves(metrics(), x="compute/total_flops")
     drawn = pd.read_csv(drawing.save(tmp_path / "deep" / "a.b")[3])
     assert (tmp_path / "deep" / "a.b.csv").exists()
@@ -57,12 +60,8 @@ def test_the_csv_holds_what_was_drawn(tmp_path):
     assert len(merged) == len(drawn) == 18
     for name in ("eval/pass@1", "compute/total_flops"):
         np.testing.assert_allclose(merged[name], merged[f"{name}_given"])
-
-
-def test_a_thick_line_is_the_mean_over_seeds():
     (ax,) = figures.learning_curves(metrics()).figure.axes
-    line = next(line for line in ax.lines if line.get_label() == "small")
-    df = metrics()
+    line, df = next(line for line in ax.lines if line.get_label() == "small"), metrics()
     mean = df[(df["cell"] == "small") & (df["metric"] == "eval/pass@1")].groupby("step")["value"].mean()
     np.testing.assert_allclose(np.asarray(line.get_xdata(), float), mean.index)
     np.testing.assert_allclose(np.asarray(line.get_ydata(), float), mean)
@@ -70,7 +69,7 @@ def test_a_thick_line_is_the_mean_over_seeds():
 
 def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
     points = summary.final(metrics())
-    fit = rlkit.fit(points, "power", x="parameters_non_embedding", y="error", holdout={"held_out": [True]})
+    fit = rlkit.fit(points, "power", **LAW, holdout={"held_out": [True]})
     drawing = figures.law(fit, points)
     (ax,) = drawing.figure.axes
     assert ax.get_xscale() == "log"
@@ -96,17 +95,22 @@ def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
 
 def test_held_out_error_is_prediction_minus_observation_and_outside_its_interval_a_caution():
     points = summary.final(metrics())
-    fit = rlkit.fit(points, "power", x="parameters_non_embedding", y="error", holdout={"held_out": [True]})
+    fit = rlkit.fit(points, "power", **LAW, holdout={"held_out": [True]})
     missed = summary.held_out_error(fit, points)
     (row,) = missed.to_dict("records")
     observed = points.loc[points["cell"] == "large", "error"].mean()
     expected = fit.params["A"] * 1e6 ** -fit.params["alpha"]
     assert row["observed"] == pytest.approx(observed)
     assert row["error"] == pytest.approx(expected - observed)
-    said = [summary.outside(missed.assign(observed=missed[end] * by).to_dict("records"))
-            for end, by in (("high", 1.01), ("low", 0.99), ("prediction", 1))]  # fmt: skip
+    ends = (("high", 1.01), ("low", 0.99), ("prediction", 1))
+    said = [summary.outside(missed.assign(observed=missed[end] * by).to_dict("records")) for end, by in ends]
     caution = "large lies outside the interval that the law foretold for it."
     assert said == [[caution], [caution], []]
+    one = rlkit.fit(points.assign(status="finished"), "power", **LAW, loss="ls")
+    assert not any("cells share" in text for text in one.warnings)  # but where it pools some, it says so
+    two = points.assign(status="finished", cell=points["cell"] + ", " + points["seed"].astype(str))
+    text = " ".join(rlkit.fit(two, "power", **LAW, loss="ls").warnings)
+    assert "Up to 2 cells share one value of parameters_non_embedding" in text
 
 
 def test_pass_at_k_names_its_cells_beside_what_dashes_mean():
@@ -119,10 +123,7 @@ def test_pass_at_k_names_its_cells_beside_what_dashes_mean():
     legends = [found for found in ax.get_children() if isinstance(found, Legend)]
     texts = {text.get_text() for legend in legends for text in legend.texts}
     assert texts == {*SIZES, "before training"}
-
-
-def test_numbers_of_a_legend_are_those_of_the_axis_or_short():
-    numbers = (1024.0, 0.0003, 64, 10_432, 1.5e6)
+    numbers = (1024.0, 0.0003, 64, 10_432, 1.5e6)  # as an axis has them, or short
     assert list(map(figures.short, numbers)) == ["1024", "0.0003", "64", "10.4k", "1.5M"]
 
 
@@ -134,15 +135,6 @@ def test_runs_that_the_study_no_longer_asks_for_and_metrics_that_were_not_logged
         summary.final(old)
     with pytest.raises(UserError, match="'eval/pass@9' was not logged"):
         figures.learning_curves(metrics(), metric="eval/pass@9")
-
-
-def test_a_law_says_that_it_pools_cells():
-    points = summary.final(metrics()).assign(status="finished")
-    one = rlkit.fit(points, "power", y="error", x="parameters_non_embedding", loss="ls")
-    assert not any("cells share" in text for text in one.warnings)
-    two = points.assign(cell=points["cell"] + ", " + points["seed"].astype(str))
-    text = " ".join(rlkit.fit(two, "power", y="error", x="parameters_non_embedding", loss="ls").warnings)
-    assert "Up to 2 cells share one value of parameters_non_embedding" in text
 
 
 def test_before_and_after_pool_seeds_and_cluster_by_task():
@@ -160,29 +152,18 @@ def test_before_and_after_pool_seeds_and_cluster_by_task():
     after = evals[evals["step"] == 20]
     assert table.loc["after", "pass@1"] == pytest.approx(after.groupby("task_id")["correct"].mean().mean())
     assert (table["low"] < table["pass@1"]).all() and (table["pass@1"] < table["high"]).all()
-    drawing = figures.before_after(table.reset_index())
-    assert len(drawing.figure.axes[0].collections) == 2
+    assert len(figures.before_after(table.reset_index()).figure.axes[0].collections) == 2
     both = pd.concat([evals.assign(cell=f"small, {unique}") for unique in (1024, 64, 256)])
     assert list(summary.before_after(both)["cell"][::2]) == ["small, 64", "small, 256", "small, 1024"]
 
 
-LABELS = {
-    (0.64, 0.92): ["0.65", "0.7", "0.75", "0.8", "0.85", "0.9"],
-    (0.3, 0.95): ["0.4", "0.6", "0.8"],
-    (0.02, 0.9): ["0.03", "0.1", "0.3"],
-    (0.001, 1): [rf"$\mathdefault{{10^{{{n}}}}}$" for n in (-3, -2, -1, 0)],
-    (1e4, 1.2e5): ["10k", "30k", "100k"],
-    (2.4e10, 4.6e10): ["25G", "30G", "35G", "40G", "45G"],
-}
-
-
-@pytest.mark.parametrize("limits", LABELS)
-def test_values_can_be_read_from_a_logarithmic_axis_however_short(limits):
+@pytest.mark.parametrize(*table("figures_log_ticks"))
+def test_values_can_be_read_from_a_logarithmic_axis_however_short(limits, labels):
     with figures.styled():
         _, (ax,) = figures.new_axes("acl", 1, 0.5)
         ax.set(yscale="log", ylim=limits)
         figures.label_axes(ax, "step", "loss")
-    assert [label.get_text() for label in ax.get_yticklabels()] == LABELS[limits]
+    assert [label.get_text() for label in ax.get_yticklabels()] == labels
     assert not any(label.get_text() for label in ax.get_yticklabels(minor=True))
 
 

@@ -24,15 +24,11 @@ SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
 def evals() -> pd.DataFrame:
     """Samples of 40 problems in two domains; the share of correct ones rises from step 0 to step 40."""
     rng, rows = np.random.default_rng(0), []
-    for model, size in SIZES.items():
-        for step, rate in ((0, 0.2), (40, 0.5 if model == "small" else 0.8)):
-            for task in range(40):
-                for sample in range(4):
-                    domain = "math" if task % 2 else "code"
-                    correct = bool(rng.random() < rate - 0.1 * (domain == "code"))
-                    row = {"run": model, "step": step, "cell": model, "task_id": f"t{task}"}
-                    row |= {"sample": sample, "data_source": domain, "correct": correct}
-                    rows.append({**row, "parameters_non_embedding": size})
+    for (model, size), step, task, sample in itertools.product(SIZES.items(), (0, 40), range(40), range(4)):
+        rate, domain = 0.2 if not step else 0.5 if model == "small" else 0.8, "math" if task % 2 else "code"
+        row = {"run": model, "step": step, "cell": model, "task_id": f"t{task}", "sample": sample}
+        row |= {"data_source": domain, "correct": bool(rng.random() < rate - 0.1 * (domain == "code"))}
+        rows.append({**row, "parameters_non_embedding": size})
     return pd.DataFrame(rows)
 
 
@@ -40,13 +36,10 @@ def test_a_plateau_is_reached_where_it_begins_and_transfer_is_the_change_in_each
     steps, curve = np.array([0.0, 10, 20, 30, 40]), np.array([0.1, 0.1, 0.3, 0.2, 0.3])
     found = [first_at(steps, curve, level) for level in (0.05, 0.1, 0.2, 0.3)]
     assert found == pytest.approx([0, 0, 15, 20]) and np.isnan(first_at(steps, curve, 0.4))
-    drawing = runs.transfer(evals())
-    table, rows = drawing.table.set_index(["cell", "data_source"])["change of pass@1"], evals()
-    chosen = (
-        rows[(rows["cell"] == "large") & (rows["data_source"] == "math")].groupby("step")["correct"].mean()
-    )
-    assert table["large", "math"] == pytest.approx(chosen[40] - chosen[0])
-    assert len(table) == 6
+    rows = evals()
+    table = runs.transfer(rows).table.set_index(["cell", "data_source"])["change of pass@1"]
+    chosen = rows.query("cell == 'large' and data_source == 'math'").groupby("step")["correct"].mean()
+    assert table["large", "math"] == pytest.approx(chosen[40] - chosen[0]) and len(table) == 6
 
 
 def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out():
@@ -124,9 +117,8 @@ def test_the_formula_that_begins_a_laws_docstring_stands_in_its_figure(docstring
 def test_residuals_stand_over_what_the_law_predicts_and_estimates_beside_its_curve():
     table = pd.DataFrame({"x": [1e4, 1e5, 1e6, 1e7], "y": [0.9, 0.7, 0.5, 0.42]})
     fit = rlkit.fit(table, "power", y="y", x="x", bootstrap=0)
-    assert (
-        max(drawings.law(fit).figure.axes[0].texts[0].get_position()) < 0.1
-    )  # where a falling curve leaves room
+    (text,) = drawings.law(fit).figure.axes[0].texts
+    assert max(text.get_position()) < 0.1  # where a falling curve leaves room
     drawn = drawings.residuals(fit).table
     assert np.log(table["y"] / drawn["predicted"]).to_numpy() == pytest.approx(drawn["residual"].to_numpy())
 
@@ -154,8 +146,8 @@ def test_a_size_has_one_colour_and_what_else_a_law_is_of_has_markers():
     assert legend is not None
     sizes = list(looks(table, "parameters_non_embedding").values())
     assert [text.get_color() for text in legend.get_texts()] == [one["color"] for one in sizes]
-    (ax,) = figures.law(rlkit.fit(table, "data_constrained", x={"N": x["N"]}, y="error"),
-                        table).figure.axes  # fmt: skip
+    fit = rlkit.fit(table, "data_constrained", x={"N": x["N"]}, y="error")
+    (ax,) = figures.law(fit, table).figure.axes
     assert {line.get_color() for line in ax.lines} == {one["color"] for one in sizes}
     assert len({line.get_linestyle() for line in ax.lines}) > 2
 
@@ -164,15 +156,12 @@ def test_groups_of_laws_have_the_looks_of_their_cells():
     table = pd.DataFrame({"cell": np.repeat(["b", "a"], 6), "step": [1, 2, 4, 8, 16, 32] * 2})
     table = table.assign(variant=table["cell"], variant_place=np.repeat([0, 1], 6))
     table["error"] = 0.8 * table["step"] ** -0.1 * np.random.default_rng(0).normal(1, 0.01, 12)
-    (ax,) = figures.law(
-        rlkit.fit(table, "power", x="step", y="error", group="cell"), table, by="cell"
-    ).figure.axes
+    fitted = rlkit.fit(table, "power", x="step", y="error", group="cell")
+    (ax,) = figures.law(fitted, table, by="cell").figure.axes
     drawn = {str(line.get_label()): line.get_color() for line in ax.lines}
     drawn = {name: colour for name, colour in drawn.items() if not name.startswith("_")}
     assert drawn == {name: style["color"] for name, style in looks(table, "cell").items()}
-    assert list(drawings.estimates({"a": rlkit.fit(table, "power", x="step", y="error")}, "alpha")) == [
-        "cell", "alpha", "low", "high"
-    ]  # fmt: skip
+    assert list(drawings.estimates(fitted, "alpha")) == ["cell", "alpha", "low", "high"]
     twice = pd.concat([table.head(1), table.head(1)])  # an index twice
     assert "0.8" in figures.table(twice, "cell", "error").to_html()
 

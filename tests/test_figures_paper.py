@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
-from study_folder import SIZES, config, write_run, write_study
+from study_folder import SIZES, config, write_study
 from typer.testing import CliRunner
 
 from rlkit import figures
@@ -26,10 +26,9 @@ from rlkit.measures.summary import before_after, final, write
 from rlkit.results.read import read, read_evals
 from rlkit.results.store import RunStore
 
-NOT_VARIED = {"data", "law_of_data", "sft_ratio", "law_of_size_and_steps", "training_law"}
-NOT_VARIED |= {"differences", "equal_compute"}  # a cell a model
+NOT_VARIED = {"data", "law_of_data", "sft_ratio", "law_of_size_and_steps", "training_law", "frontier"}
 NOT_VARIED |= {"law_of_repeats", "law_of_success", "law_of_shares", "law_of_rollouts"}
-NOT_VARIED |= {"frontier"}
+NOT_VARIED |= {"differences", "equal_compute"}  # a cell a model
 VENUES = ("neurips", "acl")  # a text width and the narrowest column
 ALL_SIZES = pd.DataFrame({"model.path": list(SIZES), "parameters_non_embedding": list(SIZES.values())})
 
@@ -61,15 +60,13 @@ def rendered(study, tmp_path_factory):
 
 def test_every_figure_is_written_in_every_format_with_its_caption(rendered):
     out, files = rendered
-    kinds = ("pdf", "svg", "png", "csv", "json")
-    made = set(FIGURES) - NOT_VARIED - {"law_of_domains"} | {
-        "sample_efficiency_flops"
-    }  # two costs were logged
+    alone = set(FIGURES) - NOT_VARIED - {"law_of_domains"}
+    made = alone | {"sample_efficiency_flops"}  # two costs were logged
     made |= {f"law_of_domains_{model}" for model in list(SIZES)[:-1]}  # the largest is held out
-    names = {f"{name}.{kind}" for name in made for kind in kinds}
+    names = {f"{name}.{kind}" for name in made for kind in ("pdf", "svg", "png", "csv", "json")}
     assert names | {"before_after.tex", "law.tex", "figures.tex"} == {path.name for path in files}
     assert all((out / name).stat().st_size > 20 for name in names)
-    for name in set(FIGURES) - NOT_VARIED - {"law_of_domains"}:
+    for name in alone:
         record = json.loads((out / f"{name}.json").read_text())
         assert record["caption"].startswith(FIGURES[name].caption)
 
@@ -102,8 +99,8 @@ def boxes(fig):
 def ticks_out_of_view(ax) -> set:
     """The labels of an axis's ticks that lie outside of its limits."""
     found = set()
-    for place, axis, limits in ((0, ax.xaxis, ax.get_xlim()), (1, ax.yaxis, ax.get_ylim())):
-        low, high = sorted(limits)
+    for place, axis in enumerate((ax.xaxis, ax.yaxis)):
+        low, high = sorted(axis.get_view_interval())
         labels = axis.get_ticklabels(which="both")
         found |= {t for t in labels if not low - 1e-12 <= t.get_position()[place] <= high + 1e-12}
     return found
@@ -137,17 +134,12 @@ def test_no_text_overlaps_or_leaves_the_figure_or_is_too_small(data, venue, leas
 
 
 def test_what_a_study_varied_is_drawn(tmp_path):
-    runs = {}
-    for place, unique in enumerate((32, 128, 512)):
-        for model, size in list(SIZES.items())[1:3]:
-            data = {"train_max_samples": unique, "sft_ratio": 0.1 * place, "max_epochs": 1000}
-            run = config(model, data=data)
-            write_run(tmp_path, run, size * (place + 1))
-            cell = {"cell": f"{model}, {unique}", "variant": str(unique)}
-            runs[run.id] = {**cell, "held_out": False, "seed": 0}
-    content = {"study": "sizes", "params": "params/sizes.yaml", "runs": runs}
-    (tmp_path / "sizes" / "study.json").write_text(json.dumps(content))
-    study = StudyData(tmp_path / "sizes")
+    runs = []
+    for (place, unique), model in itertools.product(enumerate((32, 128, 512)), list(SIZES)[1:3]):
+        data = {"train_max_samples": unique, "sft_ratio": 0.1 * place, "max_epochs": 1000}
+        cell = {"cell": f"{model}, {unique}", "variant": str(unique)}
+        runs.append((config(model, data=data), SIZES[model] * (place + 1), cell))
+    study = StudyData(write_study(tmp_path, runs))
     data = drawn(study, "data", "neurips")["data"].table
     assert sorted(set(data["data.train_max_samples"])) == [32, 128, 512]
     assert (data["low"] <= data["pass@1"]).all()
@@ -273,7 +265,7 @@ def test_before_and_after_are_grey_in_the_legend_and_on_one_row(data):
     assert places[:4] == [0, 0, 1, 1]
 
 
-def test_the_record_says_where_numbers_come_from_and_the_table_has_their_intervals(rendered):
+def test_what_is_rendered_says_where_numbers_come_from_and_has_tables_and_figures_to_paste(rendered):
     record = json.loads((rendered[0] / "scaling_law.json").read_text())
     assert len(record["runs"]) == 8
     assert {run["seed"] for run in record["runs"]} == {0, 1}
@@ -287,32 +279,27 @@ def test_the_record_says_where_numbers_come_from_and_the_table_has_their_interva
     assert (table["low"] < table["high"]).all()
     mean = table.groupby(["cell", "step"])["eval/pass@1"].transform("mean")
     assert ((table["low"] <= mean) & (mean <= table["high"])).all()
-
-
-def test_tables_are_booktabs_with_intervals(rendered):
     text = (rendered[0] / "before_after.tex").read_text()
     assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
     assert text.count("ladder-300k† &") == 1 and text.count("†") == 2
     assert "† held out of the law's fit." in text
     rows = [line for line in text.splitlines() if line.startswith("ladder-")]
     assert len(rows) == 4 and all(len(re.findall(r"\[0\.\d{3}, 0\.\d{3}\]", row)) == 2 for row in rows)
-
-
-def cut_short(study) -> StudyData:
-    """The study with one run that has not got to its last step."""
-    data = StudyData(study)
-    late = (data.evals["cell"] == "ladder-30k") & (data.evals["seed"] == 1) & (data.evals["step"] > 10)
-    data.__dict__["evals"] = data.evals[~late]
-    return data
+    text = (rendered[0] / "figures.tex").read_text()
+    assert text.count("\\begin{figure*}") == 1  # main, over both columns
+    drawings = sorted(path.stem for path in rendered[0].glob("*.pdf"))
+    assert sorted(re.findall(r"\\label{fig:([\w-]+)}", text)) == drawings
+    assert sorted(re.findall(rf"\\includegraphics{{{rendered[0].name}/([\w-]+).pdf}}", text)) == drawings
+    assert "Caution: Only 1.0 decades of non-embedding parameters. " in text
 
 
 def test_runs_of_unequal_steps_side_by_side_come_with_a_caution(study):
-    caution = "Caution: runs of unequal length side by side, 10 to 20 steps."
-    data = cut_short(study)
+    caution, data = "Caution: runs of unequal length side by side, 10 to 20 steps.", StudyData(study)
+    late = (data.evals["cell"] == "ladder-30k") & (data.evals["seed"] == 1) & (data.evals["step"] > 10)
+    data.__dict__["evals"] = data.evals[~late]  # a run has not got to its last step
     drawing = drawn(data, "before_after", "acl")["before_after"]
     assert caution in drawing.caption
-    texts = [text.replace("\n", " ") for text, *_ in boxes(drawing.figure)]
-    assert caution in texts
+    assert caution in [text.replace("\n", " ") for text, *_ in boxes(drawing.figure)]
     table = tables(data)["before_after"]
     last = table.splitlines()[-3:]
     assert last[0] == r"\bottomrule" and caution in last[1] and last[2] == r"\end{tabular}"
@@ -322,16 +309,6 @@ def test_runs_of_unequal_steps_side_by_side_come_with_a_caution(study):
     whole = StudyData(study)
     assert "Caution" not in tables(whole)["before_after"]
     assert "Caution" not in drawn(whole, "before_after", "acl")["before_after"].caption
-
-
-def test_each_figure_is_there_to_paste_with_its_caption_and_label(rendered):
-    out, _ = rendered
-    text = (out / "figures.tex").read_text()
-    assert text.count("\\begin{figure*}") == 1  # main, over both columns
-    drawings = sorted(path.stem for path in out.glob("*.pdf"))
-    assert sorted(re.findall(r"\\label{fig:([\w-]+)}", text)) == drawings
-    assert sorted(re.findall(rf"\\includegraphics{{{out.name}/([\w-]+).pdf}}", text)) == drawings
-    assert "Caution: Only 1.0 decades of non-embedding parameters. " in text
 
 
 def test_latex_escapes_text_and_formats_numbers():
@@ -358,7 +335,7 @@ def test_what_a_study_has_no_data_for_is_left_out_with_the_reason(study, tmp_pat
     assert said[0] == line and len(said) == 2
 
 
-def test_what_cannot_be_drawn_is_one_sentence(study, tmp_path):
+def test_what_cannot_be_drawn_is_one_sentence_and_one_figure_can_be_asked_for(study, tmp_path):
     with RunStore.open(config(), tmp_path):
         pass
     with pytest.raises(UserError, match="has been evaluated yet: rlkit status"):
@@ -367,15 +344,11 @@ def test_what_cannot_be_drawn_is_one_sentence(study, tmp_path):
         render(study, law="pwer", out=tmp_path)
     with pytest.raises(UserError, match="venue is 'nips'. Did you mean 'neurips'"):
         render(tmp_path / "nothing", "nips")
-
-
-def test_one_figure_can_be_asked_for(study, tmp_path):
-    call = ["figures", str(study), "--out", str(tmp_path), "--only"]
-    said = CliRunner().invoke(app, [*call, "before_after"]).output
-    assert said == f"wrote 5 files to {tmp_path}\n"
-    assert {path.stem for path in tmp_path.iterdir()} == {"before_after"}
     with pytest.raises(UserError, match="no figure 'before'. Did you mean 'before_after'"):
         render(study, out=tmp_path, only=["before"])
+    call = ["figures", str(study), "--out", str(tmp_path / "out"), "--only"]
+    assert CliRunner().invoke(app, [*call, "before_after"]).output == f"wrote 5 files to {tmp_path}/out\n"
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == {"before_after"}
     said = CliRunner().invoke(app, [*call, "sft_ratio"]).output
     assert "sft_ratio: This needs 2 values of data.sft_ratio" in said and "wrote" not in said
 
@@ -403,9 +376,8 @@ def test_a_caption_is_escaped_and_cautions_of_several_laws_say_which():
     found = cautions({"law": both})
     assert found == "Caution: A is at its bound 1. Only 4 points for 2 parameters (b)."
     assert cautions({"law": {"law": "power", "warnings": []}}) == cautions({}) == ""
-    text = figures.Drawing(Figure(), pd.DataFrame(), caption=r"a_b < 5 % \ ~").to_latex(
-        "f/x_1.pdf", wide=True
-    )
+    drawing = figures.Drawing(Figure(), pd.DataFrame(), caption=r"a_b < 5 % \ ~")
+    text = drawing.to_latex("f/x_1.pdf", wide=True)
     assert r"\caption{a\_b $<$ 5 \% \textbackslash{} \textasciitilde{}}" in text
     assert text.startswith("\\begin{figure*}\n") and text.endswith("\\label{fig:x_1}\n\\end{figure*}\n")
 
@@ -433,7 +405,7 @@ def test_a_cell_without_a_graded_sample_is_left_out_and_named(tmp_path, end):
         before_after(samples)
 
 
-def test_nothing_is_held_out_of_a_fit_that_is_not_there(study):
+def test_without_a_fit_nothing_is_held_out_of_it_and_a_kept_law_is_captioned(study):
     data = StudyData(study)
     why = "x['x'] is 33120 in all 6 rows"
     text = write(study, data.change, data.points, no_law=why)
@@ -441,10 +413,7 @@ def test_nothing_is_held_out_of_a_fit_that_is_not_there(study):
     data.__dict__["points"] = data.points.head(2)
     found = tables(data)
     assert "† held out." in found["before_after"] and "law" not in found
-
-
-def test_a_drawing_that_is_kept_has_the_caption_of_its_name(study):
-    data = StudyData(study)
+    data = StudyData(study)  # a drawing that is kept has the caption of its name
     drawing = data.keep("scaling_law", figures.law(data.fit, data.points, by="cell"))
     record = json.loads((data.folder / "figures" / "scaling_law.json").read_text())
     assert record["caption"] == drawing.caption

@@ -115,11 +115,6 @@ def test_a_study_notebook_ends_with_figures_and_a_table(name, tmp_path, quicksta
         assert written.parameters["overrides"]["seeds"] == [0]
 
 
-def test_every_notebook_is_executed_by_a_test():
-    others = {"train", "analysis", "agentic_math", "custom_domain", "data", "ablations"}
-    assert set(ALL) == {*STUDIES, *others}
-
-
 @pytest.mark.parametrize("name", [*STUDIES, "train", "agentic_math", "custom_domain", "data"])
 def test_a_notebook_is_parameterized_by_a_file_and_overrides(name):
     defaults = parameters_of(f"notebooks/{name}.ipynb")
@@ -128,6 +123,8 @@ def test_a_notebook_is_parameterized_by_a_file_and_overrides(name):
     for path in (ROOT / "params" / f"{name}.yaml", ROOT / "params" / f"{name}_gpu.yaml"):
         assert yaml.safe_load(path.read_text())
     assert "Qwen/Qwen2.5" in (ROOT / "params" / f"{name}_gpu.yaml").read_text()
+    others = {"train", "analysis", "agentic_math", "custom_domain", "data", "ablations"}
+    assert set(ALL) == {*STUDIES, *others}  # each is executed by a test
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
@@ -160,15 +157,17 @@ def test_the_analysis_notebook_reads_any_study(tmp_path, quickstart):
 
 
 def test_the_notebook_of_the_demonstration(tmp_path):
-    online = yaml.safe_load((ROOT / "params/agentic_math.yaml").read_text())["online"]
-    online |= {
-        "trainer": {"total_training_steps": 2},
-        "evaluation": {"size": 4, "n": 1},
-        "rollout": {"n": 4, "max_turn_length": 10},
-        "data": {"train_batch_size": 4, "max_response_length": 60},
+    overrides = {"model": "ladder-10k", "episodes": 40, "problems": 8, "training.epochs": 1}
+    overrides |= {
+        "training.max_response_length": 60,
+        "training.max_turn_length": 20,
+        "online.evaluation.size": 4,
     }
-    training = {"epochs": 1, "max_response_length": 60, "max_turn_length": 20}
-    overrides = {"model": "ladder-10k", "episodes": 40, "problems": 8, "training": training, "online": online}
+    overrides |= {
+        "online.trainer": {"total_training_steps": 2},
+        "online.rollout": {"n": 4, "max_turn_length": 10},
+    }
+    overrides |= {"online.data.train_batch_size": 4, "online.data.max_response_length": 60}
     shown = run_cells("agentic_math", {"overrides": overrides, "root": str(tmp_path)})
     assert sum("image/png" in data for data in shown) >= 2
     assert "torch" in shown[-1]["text/html"]
@@ -218,8 +217,7 @@ def test_the_notebook_of_the_panel(tmp_path):
     values = {"overrides": {**overrides, "model.path": "ladder-10k"}, "root": str(tmp_path)}
     target = execute("notebooks/ablations.ipynb", tmp_path / "out.ipynb", {**values, "law_study": "none"})
     cells = [[set(o.get("data", ())) for o in c.get("outputs", ())] for c in nbformat.read(target, 4).cells]
-    with_widgets = [
-        cell for cell in cells if any("application/vnd.jupyter.widget-view+json" in o for o in cell)
-    ]
+    widget = "application/vnd.jupyter.widget-view+json"
+    with_widgets = [cell for cell in cells if any(widget in output for output in cell)]
     assert outputs(target) and len(with_widgets) == 2
     assert all(any({"image/png", "text/html"} & output for output in cell) for cell in with_widgets)

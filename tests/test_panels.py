@@ -55,7 +55,7 @@ def test_any_key_can_be_a_control():
     assert panel.launch.disabled and "Malformed YAML" in panel.changed.value
 
 
-def test_every_control_accepts_its_range():
+def test_every_control_accepts_its_range_a_source_has_its_weight_and_a_key_that_is_none_is_one_sentence():
     for key, widget in controls(config()).items():
         log = kind(widget) == "FloatLogSlider"
         ends = [getattr(widget, end) for end in ("min", "max") if hasattr(widget, end)]
@@ -64,33 +64,25 @@ def test_every_control_accepts_its_range():
                 ablation = Ablation(config())
                 ablation.changes = {key: value}
                 assert isinstance(ablation.config, RunConfig)
-
-
-def test_a_mixture_has_a_weight_for_each_source():
+    # A mixture has a weight for each source.
     both = config(data={"train": [{"kind": "arithmetic", "weight": 2}, {"kind": "string_trace"}]})
     weights = {key: made.value for key, made in controls(both).items() if key.endswith("weight")}
     assert weights == {"data.train.0.weight": 2, "data.train.1.weight": 1}
-
-
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [("actor.optim.lrr", "Did you mean 'actor.optim.lr'"), ("actor.optim", "is no single value")],
-)
-def test_a_key_that_is_none_is_one_sentence(key, message):
-    with pytest.raises(UserError, match=message):
-        controls(config(), [key])
+    for key, message in {
+        "actor.optim.lrr": "Did you mean 'actor.optim.lr'",
+        "actor.optim": "is no single value",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            controls(config(), [key])
 
 
 # --- An ablation --------------------------------------------------------------------------------------
 
 
-def test_differences_leave_out_the_seed():
+def test_differences_leave_out_the_seed_and_a_saved_params_file_is_the_same_run(tmp_path):
     ablation = Ablation(config())
     ablation.changes = {"actor.optim.lr": 1e-3, "seed": 5, "rollout.n": 16}
     assert ablation.differences() == {"actor.optim.lr": (1e-4, 1e-3), "rollout.n": (8, 16)}
-
-
-def test_a_saved_params_file_is_the_same_run(tmp_path):
     mixture = {"train": [{"kind": "arithmetic", "weight": 2, "second_digits": 1}, {"kind": "string_trace"}]}
     ablation = Ablation(config(data=mixture))
     ablation.changes = {"actor.optim.lr": 1e-3, "data.train.1.weight": 0.5}
@@ -121,9 +113,8 @@ def ablation(tmp_path):
 
 
 def test_runs_are_grouped_by_what_differs_and_those_like_the_controls_come_first(ablation):
-    sizes = {label: len(runs) for label, runs in ablation.beside().items()}
-    assert sizes == {"optim.lr = 0.001": 1, "base": 2}
-    assert next(iter(ablation.beside())) == "optim.lr = 0.001"
+    found = [(label, len(runs)) for label, runs in ablation.beside().items()]
+    assert found == [("optim.lr = 0.001", 1), ("base", 2)]
     ablation.changes = {}
     assert next(iter(ablation.beside())) == "base"
     write_study(ablation.root)  # more runs of the same study
@@ -144,9 +135,7 @@ def test_the_table_has_intervals_and_paired_differences(ablation):
     difference, low, upper = (float(part.strip("[],")) for part in row["against base"].split())
     expected = last.loc[high, "correct"].mean() - last.loc[~high, "correct"].mean()
     assert difference == pytest.approx(expected, abs=1e-3) and low < difference < upper
-
-
-def test_a_run_that_has_just_started_is_shown_without_numbers(ablation):
+    # One that has just started is shown without numbers.
     ablation.changes = {"rollout.n": 16}
     folder = ablation.root / ablation.study / "runs" / ablation.config.id
     folder.mkdir(parents=True)
@@ -160,8 +149,8 @@ def test_a_run_that_has_just_started_is_shown_without_numbers(ablation):
     assert panel.refresh() is False  # nothing is being trained, and all of it can be drawn
 
 
-def test_the_panel_sets_changes_and_says_what_differs_and_costs(ablation):
-    panel = Panel(Ablation(config(), ablation.root))
+def test_the_panel_sets_changes_and_says_what_differs_and_costs_and_what_cannot_be_launched():
+    panel = Panel(Ablation(config()))
     panel.widgets["actor.optim.lr"].value = 1e-3
     assert panel.ablation.changes == {"actor.optim.lr": 1e-3}
     assert "actor.optim.lr</code> 0.0001 → <b>0.001</b>" in panel.changed.value
@@ -171,19 +160,14 @@ def test_the_panel_sets_changes_and_says_what_differs_and_costs(ablation):
     assert panel.launch.disabled and "use rollout.n" in panel.changed.value
     panel.reset.click()
     assert panel.ablation.changes == {} and not panel.launch.disabled
-
-
-@pytest.mark.parametrize("path", ["", "ladder-7x", "nowhere"])
-def test_a_model_that_is_nothing_here_cannot_be_launched(ablation, path):
-    panel = Panel(Ablation(config(), ablation.root))
-    panel.widgets["model.path"].value = path
-    assert panel.launch.disabled and "whose shape is not known here" in panel.changed.value
+    for path in ("", "ladder-7x", "nowhere"):  # a model that is nothing here
+        panel.widgets["model.path"].value = path
+        assert panel.launch.disabled and "whose shape is not known here" in panel.changed.value
     panel.widgets["model.path"].value = "Qwen/Qwen9-1B"  # a hub id, which is looked up when it trains
     assert not panel.launch.disabled and "cost unknown" in panel.cost.value
 
 
 def test_what_a_browser_rounds_is_no_change():
-    """It sends back what it was given, rounded to whole steps from the least value."""
     panel = Panel(Ablation(config(actor={"optim": {"lr": 1.2345e-3}}, rollout={"temperature": 0.33})))
     for widget in panel.widgets.values():
         if kind(widget) in ("FloatSlider", "FloatLogSlider"):
@@ -194,7 +178,7 @@ def test_what_a_browser_rounds_is_no_change():
 
 
 def on_grid(widget: Any) -> float:
-    """The value of a slider as a browser rounds it."""
+    """The value of a slider as a browser sends it back: rounded to whole steps from the least value."""
     at = math.log10(widget.value) if hasattr(widget, "base") else widget.value
     rounded = widget.min + widget.step * round((at - widget.min) / widget.step)
     return widget.base**rounded if hasattr(widget, "base") else rounded
@@ -211,9 +195,8 @@ def fit():
     return rlkit.fit(pd.DataFrame({"N": N, "D": D, "loss": loss}), "chinchilla", y="loss", loss="ls")
 
 
-def misfit(explorer: Explorer) -> tuple[float, float]:
-    tried, fitted = explorer.words().split(" at ")[:2]
-    return float(tried.split()[-1]), float(fitted.split()[-1])
+def misfit(explorer: Explorer) -> list[float]:
+    return [float(words.split()[-1]) for words in explorer.words().split(" at ")[:2]]
 
 
 def test_moving_a_slider_moves_the_law_and_not_the_fit(fit):
@@ -277,6 +260,9 @@ def test_samples_are_filtered(browser):
     assert len(wrong) and not wrong["correct"].astype(bool).any()
     assert set(wrong["data_source"]) == {"logic__doors"} and set(wrong["step"]) == {20}
     assert set(browser.filters["outcome"].options) == {"any", "correct", "wrong"}
+    browser.filters["outcome"].value = "correct"
+    shown = page(browser.rows).to_html()  # texts of a model are escaped
+    assert "&lt;b&gt;4&lt;/b&gt;" in shown and "<b>4</b>" not in shown
 
 
 def test_buttons_turn_the_pages(browser):
@@ -292,22 +278,12 @@ def test_buttons_turn_the_pages(browser):
     assert browser.number == 0
 
 
-def test_texts_of_a_model_are_escaped(browser):
-    browser.filters["outcome"].value = "correct"
-    shown = page(browser.rows).to_html()
-    assert "&lt;b&gt;4&lt;/b&gt;" in shown and "<b>4</b>" not in shown
-
-
 def test_a_prompt_stands_once_with_what_is_expected_and_answers_are_coloured(tmp_path):
     folder = write_run(tmp_path, config(), 10_000)
-    same = {"task_id": "t", "data_source": "m", "prompt": "<i>1+1", "ground_truth": "2"}
-    same |= {"step": 30, "finish_reason": "stop"}
-    rows: list[dict] = [
-        {"response": "2!", "value": 1.0, "correct": True, "error": None},
-        {"response": "3", "value": 0.0, "correct": False, "error": None},
-        {"response": "4", "value": None, "correct": None, "error": "no judge"},
-    ]
-    pd.DataFrame([same | row for row in rows]).to_json(folder / "samples.jsonl", orient="records", lines=True)
+    rows = [("2!", 1.0, True, None), ("3", 0.0, False, None), ("4", None, None, "no judge")]
+    samples = pd.DataFrame(rows, columns=["response", "value", "correct", "error"])
+    samples = samples.assign(task_id="t", data_source="m", prompt="<i>1+1", ground_truth="2", step=30)
+    samples.assign(finish_reason="stop").to_json(folder / "samples.jsonl", orient="records", lines=True)
     table = read_samples(folder)
     training = table[table["kind"] == "training"]
     assert list(training["outcome"]) == ["correct", "wrong", "not graded"] and len(table) == 480 + 3

@@ -24,17 +24,10 @@ from rlkit.studies.notebook import execute
 
 ROOT = Path(__file__).parent.parent
 SMALL = {
-    "study": "tiny",
-    "model.path": "ladder-10k",
-    "model.warm_start": {"kind": "none"},
-    "data.train_batch_size": 8,
-    "rollout.n": 2,
-    "trainer.total_training_steps": 200,
-    "trainer.test_freq": 100,
-    "trainer.save_freq": 5,
-    "evaluation.size": 16,
-    "evaluation.n": 1,
-}
+    "study": "tiny", "model.path": "ladder-10k", "model.warm_start": {"kind": "none"}, "rollout.n": 2,
+    "data.train_batch_size": 8, "evaluation.size": 16, "evaluation.n": 1, "trainer.total_training_steps": 200,
+    "trainer.test_freq": 100, "trainer.save_freq": 5,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -59,16 +52,17 @@ def steps(folder: Path) -> list[int]:
 
 def test_a_run_outlives_its_killed_notebook_which_finds_it_again(tmp_path, config):
     folder = tmp_path / "tiny" / "runs" / config.id
+    values = {"config": "params/train.yaml", "overrides": SMALL, "root": str(tmp_path)}
     command = [sys.executable, "-m", "papermill", "notebooks/train.ipynb", str(tmp_path / "killed.ipynb")]
-    overrides = str({"config": "params/train.yaml", "overrides": SMALL, "root": str(tmp_path)})
-    job = subprocess.Popen([*command, "-y", overrides], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    job = subprocess.Popen(
+        [*command, "-y", str(values)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     wait_for(lambda: len(steps(folder)) > 2)
     for process in [*psutil.Process(job.pid).children(), psutil.Process(job.pid)]:  # the kernel, papermill
         process.kill()
     job.wait()
     assert attach(folder).status == "running"
 
-    values = {"config": "params/train.yaml", "overrides": SMALL, "root": str(tmp_path)}
     executed = execute("notebooks/train.ipynb", tmp_path / "again.ipynb", values)
     assert steps(folder) == list(range(201))
     assert attach(folder).resume().status == "finished"  # there is nothing to go on with
@@ -93,20 +87,18 @@ def test_a_killed_run_goes_on_from_its_checkpoint_and_an_interrupt_stops_at_one(
     owner = process_of(read_json(run.folder / "run.json"))
     assert owner is not None
     owner.kill()
-    with pytest.raises(
-        RunFailed, match=r"its process is gone .*resume\(\) continues from the last checkpoint"
-    ):
+    with pytest.raises(RunFailed, match=r"process is gone .*resume\(\) continues from the last checkpoint"):
         run.wait()
     assert run.status == "lost"
 
     before = steps(run.folder)[-1]
+
+    def interrupt() -> None:
+        wait_for(lambda: steps(run.folder)[-1] > before + 5)
+        os.kill(os.getpid(), signal.SIGINT)
+
     assert run.resume().state.active
-    threading.Thread(
-        target=lambda: (
-            wait_for(lambda: steps(run.folder)[-1] > before + 5),
-            os.kill(os.getpid(), signal.SIGINT),
-        )
-    ).start()
+    threading.Thread(target=interrupt).start()
     assert run.watch(every=0.1).status == "stopped"
     reached = run.state.step
     assert reached and checkpoint_steps(run.folder / "checkpoints")[-1] == reached
@@ -150,30 +142,30 @@ def test_a_failed_notebook_shows_the_sentence_of_the_run(tmp_path):
 
 def test_one_run_of_a_study_file_has_to_choose_its_cell(tmp_path):
     study = tmp_path / "sizes.yaml"
-    study.write_text(
-        "run: {trainer: {total_training_steps: 1}}\ngrid: {model.path: [ladder-10k, ladder-30k]}\n"
-    )
-    with pytest.raises(
-        UserError, match="choose its cell.*in Python by the overrides {'model.path': 'ladder-10k'}"
-    ):
+    study.write_text("run: {seed: 0}\ngrid: {model.path: [ladder-10k, ladder-30k]}\n")
+    told = "choose its cell.*in Python by the overrides {'model.path': 'ladder-10k'}"
+    with pytest.raises(UserError, match=told):
         rlkit.launch(study, root=tmp_path)
     assert not (tmp_path / "sizes").exists()  # nothing has begun
 
 
-def test_runs_are_found_by_folder_or_id(tmp_path, config):
-    with RunStore.open(config, tmp_path) as store:
-        assert attach(store.folder).folder == attach(config.id, tmp_path).folder == store.folder
-        assert "running" in repr(attach(store.folder))
-        with pytest.raises(UserError, match="no one run 'other'"):
-            attach("other", tmp_path)
-
-
-def test_a_run_on_another_machine_is_not_stopped_from_here(tmp_path, config, monkeypatch):
+@pytest.fixture
+def elsewhere(tmp_path, config):
+    """The store of a run that another machine trains."""
     with RunStore.open(config, tmp_path) as store:
         store.log(0, {"eval/pass@1": 0.25})
-        process = {**store.info["process"], "host": "elsewhere"}
-        store.update(process=process)
-    assert attach(store.folder).status == "running"
+        store.update(process={**store.info["process"], "host": "elsewhere"})
+    return store
+
+
+def test_a_run_is_found_by_folder_or_id_and_one_on_another_machine_is_not_stopped_from_here(
+    tmp_path, config, elsewhere
+):
+    store = elsewhere
+    assert attach(store.folder).folder == attach(config.id, tmp_path).folder == store.folder
+    assert "running" in repr(attach(store.folder))
+    with pytest.raises(UserError, match="no one run 'other'"):
+        attach("other", tmp_path)
     with pytest.raises(UserError, match="on the machine elsewhere"):
         attach(store.folder).stop()
     old = time.time() - 2000  # longer than trainer.stall_timeout without a word
@@ -182,11 +174,8 @@ def test_a_run_on_another_machine_is_not_stopped_from_here(tmp_path, config, mon
     assert attach(store.folder).status == "lost"
 
 
-def test_what_a_button_of_a_watched_run_cannot_do_is_said_beside_it_and_stays(tmp_path, config):
-    with RunStore.open(config, tmp_path) as store:
-        store.log(0, {"eval/pass@1": 0.25})
-        store.update(process={**store.info["process"], "host": "elsewhere"})
-    view = RunView(attach(store.folder), every=2.0)
+def test_what_a_button_of_a_watched_run_cannot_do_is_said_beside_it_and_stays(elsewhere):
+    store, view = elsewhere, RunView(attach(elsewhere.folder), every=2.0)
     view.stop.click()
     view.refresh()
     assert "on the machine elsewhere: stop it there" in view.message.value

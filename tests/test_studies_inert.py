@@ -1,43 +1,35 @@
 """Keys that change nothing are said before the runs, and equal cells after them."""
 
-import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from cases import table
-from study_folder import config, write_run
+from study_folder import config, write_study
 from typer.testing import CliRunner
 
 from rlkit.cli import app
 from rlkit.config import RunConfig, load
 from rlkit.figures.study import StudyData, draw
 from rlkit.measures.summary import before_after, equal_cells_sentence, final, write
+from rlkit.params import flatten
 from rlkit.results.read import read
 from rlkit.studies.file import RULES, inert_keys, set_keys
 
 
-def made(**sections) -> RunConfig:
-    return RunConfig.model_validate(sections)
-
-
 @pytest.mark.parametrize(*table("studies_key_without_a_use_is"))
 def test_a_key_without_a_use_is_found_and_one_with_a_use_is_not(key, without, with_use):
-    assert list(inert_keys(made(**without), [key])) == [key]
-    assert inert_keys(made(**with_use), [key]) == {}
+    assert list(inert_keys(RunConfig.model_validate(without), [key])) == [key]
+    assert inert_keys(RunConfig.model_validate(with_use), [key]) == {}
 
 
 def test_every_rule_names_keys_that_there_are():
-    known = made().model_dump()
-    for key in " ".join(RULES).split():
-        place = known
-        for part in key.split("."):
-            assert part in place, key
-            place = place[part]
+    known = [f"{key}." for key in flatten(RunConfig().model_dump())]
+    rules = " ".join(RULES).split()
+    assert [name for name in rules if not any(key.startswith(f"{name}.") for key in known)] == []
 
 
 def test_what_was_set_is_told_from_defaults_and_no_shipped_file_sets_a_key_that_does_nothing():
-    run = made(actor={"clip_ratio_high": 0.3, "optim": {"lr": 1e-4}}, seed=3)
+    run = RunConfig.model_validate({"actor": {"clip_ratio_high": 0.3, "optim": {"lr": 1e-4}}, "seed": 3})
     assert set_keys(run) == ["seed", "actor.clip_ratio_high", "actor.optim.lr"]
     for path in sorted(Path("params").glob("*.yaml")):
         if path.stem.startswith(("agentic", "custom_domain", "plan")) or "algorithms" in path.stem:
@@ -49,30 +41,22 @@ def test_what_was_set_is_told_from_defaults_and_no_shipped_file_sets_a_key_that_
 def test_a_dry_run_of_a_run_or_a_study_says_which_keys_do_nothing(tmp_path):
     run, study = tmp_path / "run.yaml", tmp_path / "clips.yaml"
     run.write_text("study: one\nmodel: {path: ladder-10k}\nactor: {clip_ratio_high: 0.4}\n")
-    study.write_text(
-        "study: clips\nrun: {model: {path: ladder-10k}}\ngrid: {actor.clip_ratio_high: [0.2, 0.4]}\n"
-    )
-    for command, file, used in (
-        ("run", run, "actor.ppo_epochs=2"),
-        ("study", study, "run.actor.ppo_epochs=2"),
-    ):
+    study.write_text("run: {model: {path: ladder-10k}}\ngrid: {actor.clip_ratio_high: [0.2, 0.4]}\n")
+    for command, file, used in (("run", run, "actor"), ("study", study, "run.actor")):
         call = [command, str(file), "--dry-run", "--root", str(tmp_path)]
         said = " ".join(CliRunner().invoke(app, call).output.split())
         assert "actor.clip_ratio_high changes nothing here: each batch is one optimizer step" in said
-        assert "changes nothing" not in CliRunner().invoke(app, [*call, used]).output
+        assert "changes nothing" not in CliRunner().invoke(app, [*call, f"{used}.ppo_epochs=2"]).output
 
 
 @pytest.fixture
 def twins(tmp_path):
     """A study of two cells with equal runs and a third that differs."""
-    runs = {}
-    for name, clip, size in (("a", 0.2, 10_000), ("b", 0.4, 10_000), ("c", 0.6, 30_000)):
-        run = config(actor={"clip_ratio_high": clip})
-        write_run(tmp_path, run, size)
-        runs[run.id] = {"cell": name, "held_out": False, "seed": 0}
-    content = {"study": "sizes", "params": "params/sizes.yaml", "runs": runs}
-    (tmp_path / "sizes" / "study.json").write_text(json.dumps(content))
-    return tmp_path / "sizes"
+    cells = (("a", 0.2, 10_000), ("b", 0.4, 10_000), ("c", 0.6, 30_000))
+    return write_study(
+        tmp_path,
+        [(config(actor={"clip_ratio_high": clip}), size, {"cell": name}) for name, clip, size in cells],
+    )
 
 
 def test_identical_cells_are_named_in_the_summary_and_in_captions(twins):
@@ -83,8 +67,4 @@ def test_identical_cells_are_named_in_the_summary_and_in_captions(twins):
     assert caution in write(twins, before_after(study.evals), points)
     assert caution in dict(draw(study, "acl", ["before_after"]))["before_after"].caption
     assert equal_cells_sentence(points[points["cell"] != "b"]) == ""
-
-
-def test_cells_without_a_gradient_are_not_called_equal():
-    rows = pd.DataFrame({"cell": ["a", "b"], "seed": 0, "eval/pass@1": 0.5})
-    assert equal_cells_sentence(rows) == ""
+    assert equal_cells_sentence(points.drop(columns="actor/grad_norm")) == ""
