@@ -218,7 +218,10 @@ def test_pictures_of_episodes_keep_what_they_draw(groups):
     assert drawing._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(UserError, match="None of the 5 episodes has a valid action"):
         episodes.transition_map(groups["expert"], [])
-    table = episodes.reward_distribution(groups).table
+    drawing = episodes.reward_distribution(groups)
+    (ax,), table = drawing.figure.axes, drawing.table
+    drawing.figure.draw_without_rendering()
+    assert (legend := ax.get_legend()) and legend.get_window_extent().x0 >= ax.get_window_extent().x1
     assert table.groupby("group").size().to_dict() == {"expert": 5, "random": 5}
     assert set(table.loc[table["group"] == "expert", "return"]) == {8.5}
 

@@ -119,6 +119,9 @@ def test_residuals_stand_over_what_the_law_predicts_and_estimates_beside_its_cur
     fit = rlkit.fit(table, "power", y="y", x="x", bootstrap=0)
     (text,) = drawings.law(fit).figure.axes[0].texts
     assert max(text.get_position()) < 0.1  # where a falling curve leaves room
+    rising = rlkit.fit(table.assign(y=[0.1, 0.2, 0.6, 0.5]), "logit_linear", y="y", x="x", bootstrap=0)
+    (text,) = drawings.law(rising).figure.axes[0].texts
+    assert text.get_position()[1] > 0.9  # though its last point is not its highest
     drawn = drawings.residuals(fit).table
     assert np.log(table["y"] / drawn["predicted"]).to_numpy() == pytest.approx(drawn["residual"].to_numpy())
 

@@ -42,6 +42,7 @@ def reward_distribution(groups: Groups, venue: str = "neurips") -> Drawing:
         fig, (ax,) = new_axes(venue, 1, 0.5)
         seaborn.ecdfplot(table, x="return", hue="group", ax=ax)
         label_axes(ax, "return of the episode", "share of episodes")
+        seaborn.move_legend(ax, "center left", bbox_to_anchor=(1, 0.5))
     return Drawing(fig, table)
 
 

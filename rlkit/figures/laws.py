@@ -202,7 +202,7 @@ def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, ax: A
         _points(ax, points, along, y, by)
         label_axes(ax, along, y)
         if fig.get_label() != paper_style.LETTERED:  # a small panel has no room
-            _write_estimates(ax, fit)
+            _write_estimates(ax, fit, band["prediction"].iloc[-1] < band["prediction"].iloc[0])
         if len(ax.get_legend_handles_labels()[1]) > 1:
             legend(ax)
     parts = (points.assign(part="point"), band.assign(part="law"), told.assign(part="foretold"))
@@ -224,9 +224,8 @@ def _points(ax: Axes, points: pd.DataFrame, along: str, y: str, by: str | None) 
             ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=words)
 
 
-def _write_estimates(ax: Axes, fit: LawFit) -> None:
+def _write_estimates(ax: Axes, fit: LawFit, falls: bool) -> None:
     """The law and its estimates in the corner at the left that a falling or rising curve leaves free."""
-    falls = fit.table.y[np.argmax(fit.table.columns[fit.law.columns[0]])] < fit.table.y.max()
     place = {"y": 0.04, "va": "bottom"} if falls else {"y": 0.96, "va": "top"}
     lines, ends = [equation(fit.law)], fit.interval()
     for name, value in fit.params.items():
