@@ -1,6 +1,8 @@
-"""Studies on other machines: Ray and Slurm (a stand-in), workers that die, nothing lost."""
+"""Where runs of a study are executed: Ray, Slurm (a stand-in) and the GPUs of a made-up machine; nothing is lost."""
 
+import json
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -9,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 from unittest.mock import Mock
 
 import psutil
@@ -19,9 +21,16 @@ from study_folder import write_notebook
 from waiting import wait_for
 
 import rlkit
+from rlkit.config import RunConfig
 from rlkit.errors import UserError
+from rlkit.files import write_text
+from rlkit.models import loading
+from rlkit.sizing.devices import Gpu
+from rlkit.sizing.doctor import mps_runs
+from rlkit.sizing.memory import CONTEXT
+from rlkit.studies import executors
 from rlkit.studies import study as studies
-from rlkit.studies.executors import Executor, LocalExecutor, make_executor
+from rlkit.studies.executors import MARGIN, Card, Executor, LocalExecutor, make_executor, usable_cards
 from rlkit.studies.plan import make_plan
 from rlkit.studies.terminal import Board
 
@@ -242,6 +251,115 @@ def test_no_cluster_is_one_sentence(monkeypatch):
         make_executor("ray", 1, 1, {})
 
 
-def test_local_workers_are_as_many_as_there_is_room_and_need_for(monkeypatch):
+GB = 1e9
+
+
+class FakeJob:
+    """A process that ends when the test says so."""
+
+    def __init__(self, command, log, environment) -> None:
+        self.card, self.share, self.ended = (
+            environment["CUDA_VISIBLE_DEVICES"],
+            int(environment[loading.SHARE]),
+            False,
+        )
+
+    def done(self) -> bool:
+        return self.ended
+
+
+@pytest.fixture
+def executor(monkeypatch) -> LocalExecutor:
+    """Two cards with room for 40 and 20 GB on a machine of 16 cores."""
+    monkeypatch.setattr(executors, "Job", FakeJob)
+    monkeypatch.setattr(executors, "usable_cores", lambda: 16)
+    return LocalExecutor("auto", 100, [Card("0", 40 * GB), Card("3", 20 * GB)])
+
+
+def start(executor: LocalExecutor, gigabytes: float) -> Any:
+    return executor.start(["train"], Path("out.log"), (gigabytes * GB - CONTEXT) / MARGIN)
+
+
+def test_as_many_runs_as_fit_and_the_emptiest_card_first(executor):
+    jobs = [start(executor, 9) for _ in range(6)]
+    assert [job.card for job in jobs] == ["0", "0", "0", "3", "0", "3"]
+    assert start(executor, 9) is None and start(executor, 3) is not None  # a smaller one still fits
+    jobs[3].ended = True
+    assert start(executor, 9).card == "3"
+
+
+def test_a_run_is_told_its_share_and_shares_never_exceed_a_card(executor):
+    jobs = list(iter(lambda: start(executor, 7), None))
+    for name, room, count in (("0", 40, 5), ("3", 20, 2)):
+        shares = [job.share for job in jobs if job.card == name]
+        assert shares == [pytest.approx(7 * GB - CONTEXT, abs=2)] * count
+        assert sum(shares) + CONTEXT * count <= room * GB
+
+
+def test_a_run_that_no_card_holds_is_tried_alone(executor):
+    small = start(executor, 1)
+    assert small is not None and start(executor, 100) is None
+    small.ended = True
+    assert start(executor, 100).share == int(40 * GB - CONTEXT)
+    assert start(executor, 1).card == "3"
+
+
+def test_workers_are_as_many_as_there_is_room_and_need_for_on_what_is_free_of_visible_cards(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     assert [LocalExecutor(*asked).workers for asked in ((0, 8), (0, 1), (3, 8))] == [2, 1, 3]
+    monkeypatch.setattr(executors, "usable_cores", lambda: 6)
+    assert LocalExecutor("auto", 100, [Card("0", 1e12)]).workers == 6
+    assert LocalExecutor("auto", 2, [Card("0", 1e12)]).threads == 3
+    found = [Gpu("H100", 80_000, 0, "1"), Gpu("H100", 80_000, 60_000, "1")]
+    cards = usable_cards(["1", "0"], found)
+    assert [c.name for c in cards] == ["1", "0"] and cards[0].room == pytest.approx(cards[1].room / 4)
+    with pytest.raises(UserError, match="names 'MIG-3f'"):
+        usable_cards(["MIG-3f"], found)
+
+
+def test_what_finished_runs_of_the_cell_needed_replaces_the_prediction(executor, tmp_path):
+    ladder, unknown = (
+        RunConfig.model_validate({"model": {"path": name}}) for name in ("ladder-3m", "some/model")
+    )
+    assert 5e7 < executor.gpu_memory(ladder, [tmp_path / "none"]) < 10 * GB
+    for name, status, size in (("a", "finished", 1e9), ("b", "finished", 2e9), ("c", "running", 9e9)):
+        write_text(
+            tmp_path / name / "run.json", json.dumps({"status": status, "summary": {"gpu_memory": size}})
+        )
+    assert executor.gpu_memory(ladder, [tmp_path / n for n in "abc"]) == 2e9
+    assert executor.gpu_memory(unknown, []) == math.inf  # nothing known: a card of its own
+
+
+def test_auto_without_a_gpu_is_a_run_a_core_and_only_local(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = make_executor("local", "auto", 100)
+    assert isinstance(found, LocalExecutor) and not found.shares and found.workers == executors.usable_cores()
+    with pytest.raises(UserError, match="--workers auto is for the local executor"):
+        make_executor("slurm", "auto", 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(executors, "gpus", lambda: [Gpu("H100", 80_000, 0, "1")] * 2)
+    found = make_executor("local", "auto", 100)
+    assert isinstance(found, LocalExecutor) and found.shares and len(found.cards) == 2
+
+
+def test_a_process_is_told_its_card_and_its_share_which_is_what_torch_may_allocate(tmp_path, monkeypatch):
+    executor = LocalExecutor("auto", 3, [Card("5", 80 * GB)])
+    code = "import os, sys; e = os.environ; sys.exit(e['CUDA_VISIBLE_DEVICES'] + ' ' + e['RLKIT_GPU_MEMORY'])"
+    job = executor.start([sys.executable, "-c", code], tmp_path / "a.log", GB)
+    assert job is not None and job.problem() == f"5 {int(GB * MARGIN)}"
+    assert os.environ.get("RLKIT_GPU_MEMORY") is None
+    limits = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (70 * GB, 80 * GB))
+    monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", limits.append)
+    loading.keep_to_share()
+    monkeypatch.setenv(loading.SHARE, str(int(20 * GB)))
+    loading.keep_to_share()
+    assert limits == [0.25]
+
+
+def test_mps_is_seen_where_the_user_has_it_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    assert not mps_runs()
+    (tmp_path / "control").touch()
+    assert mps_runs()
