@@ -25,7 +25,6 @@ _WIDE = {"style": {"description_width": "8em"}, "layout": {"width": "32em"}, "co
 ANY = "any"
 PAGE = 5  # prompts a page
 _LONG = 4000  # characters of a text that are shown
-_COLOURS = {"correct": "rgb(1,115,178)", "wrong": "rgb(222,143,5)"}  # apart for the colour-blind
 
 
 def law_explorer(source: "LawFit | str | Path", points: "pd.DataFrame | None" = None) -> "Explorer":
@@ -209,7 +208,8 @@ def page(rows: "pd.DataFrame", number: int = 0) -> "Styler":
     shown["outcome"] += shown["error"].map(": {}".format, na_action="ignore").fillna("")
     several = ["run"] if rows["run"].nunique() > 1 else []
     table = figures.table(shown, *several, *about, "response", "outcome", "reward", "finish_reason")
-    table = table.map(lambda outcome: f"color: {_COLOURS.get(str(outcome), '#555')}", subset=["outcome"])
+    colours = {"correct": figures.look(0)["color"], "wrong": figures.look(1)["color"]}
+    table = table.map(lambda outcome: f"color: {colours.get(str(outcome), '#555')}", subset=["outcome"])
     return table.set_caption(f"{len(rows)} samples of {places.nunique()} prompts")
 
 
