@@ -312,9 +312,8 @@ def test_runs_of_unequal_steps_side_by_side_come_with_a_caution(study):
 
 
 def test_latex_escapes_text_and_formats_numbers():
-    table = pd.DataFrame(
-        {"a_b": ["x_1 & y", None], "n": [1200, 3], "v": [-0.5, float("nan")], "w": [float("inf"), 2e-5]}
-    )
+    columns = {"a_b": ["x_1 & y", None], "n": [1200, 3], "v": [-0.5, np.nan], "w": [np.inf, 2e-5]}
+    table = pd.DataFrame(columns)
     text = figures.latex_table(table)
     assert r"a\_b & n & v & w" in text
     assert r"x\_1 \& y & 1\,200 & $-0.500$ & $\infty$ \\" in text
@@ -355,9 +354,8 @@ def test_what_cannot_be_drawn_is_one_sentence_and_one_figure_can_be_asked_for(st
 
 def test_a_law_comes_with_its_cautions_wherever_it_is_pasted_from(study, tmp_path):
     data = StudyData(study, "power")
-    data.__dict__["points"] = data.points.assign(
-        error=[0.92, 0.91, 0.86, 0.86, 0.84, 0.84, 0.4, 0.4], run=[f"r{i}" for i in range(8)]
-    )
+    errors = [0.92, 0.91, 0.86, 0.86, 0.84, 0.84, 0.4, 0.4]
+    data.__dict__["points"] = data.points.assign(error=errors, run=[f"r{i}" for i in range(8)])
     drawing = drawn(data, "scaling_law", "acl")["scaling_law"]
     outside = "ladder-300k lies outside the interval that the law foretold for it."
     assert f"Caution: {outside} Only 1.0 decades of non-embedding parameters." in drawing.caption

@@ -157,17 +157,13 @@ def test_the_analysis_notebook_reads_any_study(tmp_path, quickstart):
 
 
 def test_the_notebook_of_the_demonstration(tmp_path):
+    small = {"total_training_steps": 2}, {"n": 4, "max_turn_length": 10}, {"size": 4, "n": 1}
     overrides = {"model": "ladder-10k", "episodes": 40, "problems": 8, "training.epochs": 1}
+    overrides |= {f"{of}.max_response_length": 60 for of in ("training", "online.data")}
     overrides |= {
-        "training.max_response_length": 60,
-        "training.max_turn_length": 20,
-        "online.evaluation.size": 4,
+        f"online.{key}": value for key, value in zip(("trainer", "rollout", "evaluation"), small, strict=True)
     }
-    overrides |= {
-        "online.trainer": {"total_training_steps": 2},
-        "online.rollout": {"n": 4, "max_turn_length": 10},
-    }
-    overrides |= {"online.data.train_batch_size": 4, "online.data.max_response_length": 60}
+    overrides |= {"training.max_turn_length": 20, "online.data.train_batch_size": 4}
     shown = run_cells("agentic_math", {"overrides": overrides, "root": str(tmp_path)})
     assert sum("image/png" in data for data in shown) >= 2
     assert "torch" in shown[-1]["text/html"]

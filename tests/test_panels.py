@@ -69,10 +69,8 @@ def test_every_control_accepts_its_range_a_source_has_its_weight_and_a_key_that_
     both = config(data={"train": [{"kind": "arithmetic", "weight": 2}, {"kind": "string_trace"}]})
     weights = {key: made.value for key, made in controls(both).items() if key.endswith("weight")}
     assert weights == {"data.train.0.weight": 2, "data.train.1.weight": 1}
-    for key, message in {
-        "actor.optim.lrr": "Did you mean 'actor.optim.lr'",
-        "actor.optim": "is no single value",
-    }.items():
+    bad = {"actor.optim.lrr": "Did you mean 'actor.optim.lr'", "actor.optim": "is no single value"}
+    for key, message in bad.items():
         with pytest.raises(UserError, match=message):
             controls(config(), [key])
 

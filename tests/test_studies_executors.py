@@ -258,11 +258,8 @@ class FakeJob:
     """A process that ends when the test says so."""
 
     def __init__(self, command, log, environment) -> None:
-        self.card, self.share, self.ended = (
-            environment["CUDA_VISIBLE_DEVICES"],
-            int(environment[loading.SHARE]),
-            False,
-        )
+        self.card, self.share = environment["CUDA_VISIBLE_DEVICES"], int(environment[loading.SHARE])
+        self.ended = False
 
     def done(self) -> bool:
         return self.ended
@@ -318,14 +315,12 @@ def test_workers_are_as_many_as_there_is_room_and_need_for_on_what_is_free_of_vi
 
 
 def test_what_finished_runs_of_the_cell_needed_replaces_the_prediction(executor, tmp_path):
-    ladder, unknown = (
-        RunConfig.model_validate({"model": {"path": name}}) for name in ("ladder-3m", "some/model")
-    )
+    names = ("ladder-3m", "some/model")
+    ladder, unknown = (RunConfig.model_validate({"model": {"path": name}}) for name in names)
     assert 5e7 < executor.gpu_memory(ladder, [tmp_path / "none"]) < 10 * GB
     for name, status, size in (("a", "finished", 1e9), ("b", "finished", 2e9), ("c", "running", 9e9)):
-        write_text(
-            tmp_path / name / "run.json", json.dumps({"status": status, "summary": {"gpu_memory": size}})
-        )
+        info = {"status": status, "summary": {"gpu_memory": size}}
+        write_text(tmp_path / name / "run.json", json.dumps(info))
     assert executor.gpu_memory(ladder, [tmp_path / n for n in "abc"]) == 2e9
     assert executor.gpu_memory(unknown, []) == math.inf  # nothing known: a card of its own
 

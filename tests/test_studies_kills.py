@@ -26,10 +26,8 @@ def small(steps: int) -> dict:
         "model": {"path": "ladder-30k", "warm_start": {"steps": 20}},
         "data": {"train_batch_size": 4, "max_prompt_length": 32, "max_response_length": 8},
         "rollout": {"n": 4}, "evaluation": {"size": 8, "n": 2},
-        "trainer": {
-            "total_training_steps": steps, "save_freq": 3, "test_freq": 5, "num_threads": 1, "device": "cpu",
-            "max_actor_ckpt_to_keep": 2,
-        },
+        "trainer": {"total_training_steps": steps, "save_freq": 3, "test_freq": 5, "num_threads": 1,
+                    "device": "cpu", "max_actor_ckpt_to_keep": 2},
     }  # fmt: skip
 
 

@@ -53,9 +53,8 @@ FORMLESS = [("extra", value) for value in ({1, 2}, complex(1), b"bytes")]
 
 @pytest.mark.parametrize(("name", "value"), [*WRONG, *FORMLESS])
 def test_a_value_of_the_wrong_type_or_without_a_notebook_form_is_an_error(tmp_path, name, value):
-    told = (
-        f"parameter '{name}' is a {type(value).__name__}" if name == "extra" else f"'{name}'.*its default is"
-    )
+    of_extra = f"parameter 'extra' is a {type(value).__name__}"
+    told = of_extra if name == "extra" else f"parameter '{name}'.*its default is"
     with pytest.raises(UserError, match=told):
         check_parameters(notebook(tmp_path), {name: value})
 
