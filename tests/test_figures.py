@@ -190,6 +190,7 @@ def test_a_table_has_values_with_their_intervals_in_one_cell():
     assert cells[5:] == ["c", "-0.250 [-0.300, –]", "1.00e-04", "3,000", "-0.250 [-0.400, 0.100]"]
     shown = figures.table(frame, "tokens", "difference").to_html()
     assert "1,234" in shown and "1.00e-04" in shown and "runs" not in shown
+    assert "1,234" in figures.table(pd.concat([frame, frame]), "tokens").to_html()  # with an index twice
 
 
 ENV = Mathematics(families=("linear",))
