@@ -7,7 +7,7 @@ from laws_data import curve, planted, scattered
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import backtest, compare, recover
+from rlkit.laws import backtest, compare, fit_coverage, recover
 
 
 def test_held_out_rows_are_never_read():
@@ -71,6 +71,9 @@ def test_recovery_finds_honest_intervals_honest_and_takes_one_group_at_a_time():
     assert found.table["truth"].tolist() == list(fit.params.values())
     assert "If the law is true, intervals of nominal 95% are honest" in found.statement
     groups = pd.concat([planted("power", 20, 0.01).assign(size=size) for size in "ab"], ignore_index=True)
+    of_problems = fit_coverage(pd.DataFrame({"n": 20, "c": range(20)}), bootstrap=20)
+    with pytest.raises(UserError, match="resample graded samples, which recover does not simulate"):
+        recover(of_problems)
     with pytest.raises(UserError, match=r"one group at a time: give fit\['a'\]"):
         recover(rlkit.fit(groups, "power", y="y", group="size"))
 

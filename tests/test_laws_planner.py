@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases import table
-from laws_data import CHINCHILLA, scattered
+from laws_data import CHINCHILLA, planted, scattered
+from scipy import stats
 
 import rlkit
 from rlkit.errors import UserError
@@ -40,6 +41,30 @@ def test_a_fit_carries_its_uncertainty_into_the_plan_which_says_how_many_seeds_s
     assert "ask more problems" in plan({"difference": 0.02, "spread": 0.03, "error": 0.01}).summary()
 
 
+def gradient(N, D):
+    """(n, 5) derivatives of ln L in E, A, alpha, B, beta at the planted parameters."""
+    t = CHINCHILLA
+    n, d = N ** -t["alpha"], D ** -t["beta"]
+    J = [np.ones(len(n)), n, -t["A"] * n * np.log(N), d, -t["B"] * d * np.log(D)]
+    return np.column_stack(J) / np.asarray(t["E"] + t["A"] * n + t["B"] * d)[:, None]
+
+
+def test_few_rows_widen_the_interval_of_an_allocation_as_they_do_that_of_the_fit(tmp_path):
+    df = planted("chinchilla", 12, noise=0.001)
+    fit = rlkit.fit(df, "chinchilla", y="y", bootstrap=200)
+    row = allocate(fit, 1e21).iloc[0]
+    J, at = (
+        gradient(df["N"].to_numpy(), df["D"].to_numpy()),
+        gradient(*row[["N", "D"]].to_numpy(float)[:, None]),
+    )
+    sd = np.sqrt((at @ np.linalg.inv(J.T @ J) @ at.T).item() * 2 * fit.objective / 7)
+    width = 2 * stats.t.ppf(0.975, 7) * sd  # at the optimum y does not move with N
+    assert np.log(row["y_high"] / row["y_low"]) == pytest.approx(width, rel=0.1)
+    fit.to_json(tmp_path / "fit.json")
+    again = plan({"fit": str(tmp_path / "fit.json"), "budget": [1e21]}).allocation
+    assert again is not None and again.iloc[0].to_dict() == pytest.approx(row.to_dict(), rel=1e-9)
+
+
 def grid(N, D):
     return pd.DataFrame([(n, d) for n in N for d in D], columns=["N", "D"])
 
@@ -47,11 +72,7 @@ def grid(N, D):
 def test_a_strong_design_has_the_intervals_of_the_information_matrix():
     runs = grid(np.geomspace(5e7, 1e10, 6), np.geomspace(1e9, 3e11, 6))
     found = design("chinchilla", runs, params=CHINCHILLA, noise=0.001, draws=1000)
-    t = CHINCHILLA
-    n, d = runs["N"] ** -t["alpha"], runs["D"] ** -t["beta"]
-    loss = t["E"] + t["A"] * n + t["B"] * d
-    J = np.column_stack([np.ones(36), n, -t["A"] * n * np.log(runs["N"]), d, -t["B"] * d * np.log(runs["D"])])
-    J /= loss.to_numpy()[:, None]
+    J = gradient(runs["N"], runs["D"])
     width = 2 * 1.96 * 0.001 * np.sqrt(np.diagonal(np.linalg.inv(J.T @ J)))
     np.testing.assert_allclose(found["width"], width, rtol=0.12)
     assert found.attrs == {"draws": 1000, "failed": 0} and not found["at_bound"].any()

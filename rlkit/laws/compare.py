@@ -120,9 +120,13 @@ class Recovery:
 
 def recover(one: LawFit, replicates: int = 100, level: float = 0.95, seed: int = 0) -> Recovery:
     """Simulate the fit's own design and state the coverage of its intervals, if the law is true: each copy has new
-    noise like its residuals and at most 200 resamples. A UserError for several groups, and a law that is rejected."""
+    noise like its residuals and at most 200 resamples. A UserError for several groups, a fit of graded samples, and a
+    law that is rejected."""
     if isinstance(one, Mapping):
         raise UserError(f"recover takes one group at a time: give fit[{next(iter(one))!r}].")
+    if one.given is not None:
+        told = "resample graded samples, which recover does not simulate: give a fit of rows, by rlkit.fit"
+        raise UserError(f"The intervals of this fit {told}.")
     if (test := one.lack_of_fit) is not None and test.p < 0.05:
         told = f"is rejected by its own data (p = {test.p:.2g}), so copies of it say nothing of its intervals"
         raise UserError(f"The law {one.law.name!r} {told}: fit another law.")

@@ -69,25 +69,17 @@ class LawFit(Optimum):
         an end that is never reached is the parameter's bound or infinite. A UserError for a level outside (0, 1)."""
         if not 0 < level < 1:
             raise UserError(f"level is {level!r}, but an interval's level lies between 0 and 1, e.g. 0.95.")
-        if self.draws is None:
+        if (drawn := self.resampled) is None:
             return intervals.profiles(self, level)
         # Linear parameters may be at a bound, which is infinitely far away in z: theirs are natural units.
         law, natural = self.law, self.law.linearly
-        draws = np.where(natural, self.draws, law.to_z(self.draws))
+        draws = np.where(natural, drawn.values, law.to_z(drawn.values))
         center = np.where(natural, law.from_z(self.z)[0], self.z)
-        ends = self._percentiles(draws, center, level)
+        ends = drawn.ends(draws, center, level)
         ends = np.where(natural, ends, law.from_z(ends)[0])
         limits = np.array([law.limits(name) for name in law.parameters]).T
         pairs = np.array([np.maximum(ends[0], limits[0]), np.minimum(ends[1], limits[1])]).T.tolist()
         return {p: (low, high) for p, (low, high) in zip(law.parameters, pairs, strict=True) if p in law.free}
-
-    def _percentiles(self, draws: np.ndarray, center: np.ndarray, level: float) -> np.ndarray:
-        """(2, …) percentiles of draws (B, …), stretched about the estimate."""
-        assert self.resampled is not None
-        ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        stretch = self.resampled.stretch(level)
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.where(ends == center, ends, center + stretch * (ends - center))
 
     def predict(self, df: Any, band: Band | None = None, level: float = 0.95, repeats: int = 1) -> Any:
         """Predictions for the rows of df (a table or a mapping), whose columns are named as those fitted: without a
@@ -107,18 +99,18 @@ class LawFit(Optimum):
             if band == "prediction":
                 known = table.numbers(df, name, "weights") if name in df.columns else known
                 noise = self.sizes(center, np.broadcast_to(known, len(df)))
-            if self.draws is None:
+            if (drawn := self.resampled) is None:
                 J = problem.jacobian(self.z[None])[0]
                 variance = np.einsum("pm,pq,qm->m", J, intervals.wald_covariance(self), J)
                 variance = variance + np.mean(e**2) * noise**2 / repeats
                 half = stats.t.ppf((1 + level) / 2, self.freedom) * np.sqrt(variance)
                 ends = np.stack([center - half, center + half])
             else:
-                draws = problem.predict(self.law.to_z(self.draws))
+                draws = problem.predict(self.law.to_z(drawn.values))
                 if noise.any():
                     rng = np.random.default_rng(self.seed)
                     draws = draws + rng.choice(e, size=(len(draws), repeats)).mean(axis=1)[:, None] * noise
-                ends = self._percentiles(draws, center, level)
+                ends = drawn.ends(draws, center, level)
             ends = to_space(ends, problem.space, "linear")[0]
         found = {"prediction": value, "low": np.minimum(*ends), "high": np.maximum(*ends)}
         return pd.DataFrame(found, index=df.index)

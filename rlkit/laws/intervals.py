@@ -50,6 +50,12 @@ class Draws(NamedTuple):
         inflate = np.sqrt(self.units / self.freedom) if self.kind in ("case", "cluster") else 1.0
         return float(inflate * stats.t.ppf(upper, self.freedom) / stats.norm.ppf(upper))
 
+    def ends(self, found: np.ndarray, center: np.ndarray, level: float) -> np.ndarray:
+        """(2, …) percentiles of what the resamples give, found (B, …), stretched about the estimate."""
+        ends, stretch = np.quantile(found, [(1 - level) / 2, (1 + level) / 2], axis=0), self.stretch(level)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.where(ends == center, ends, center + stretch * (ends - center))
+
 
 class Autoregression:
     """A first-order autoregression of a fit's errors, in units of `Optimum.sizes()`. Residuals look less correlated

@@ -13,8 +13,8 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from rlkit.errors import UserError
 from rlkit.laws.fitting import LawFit
-from rlkit.laws.intervals import refit, runaways
-from rlkit.laws.law import Law, resolve
+from rlkit.laws.intervals import Draws, refit, runaways
+from rlkit.laws.law import Law, Space, resolve
 from rlkit.laws.optimum import check_determined
 from rlkit.laws.report import RAN_AWAY
 from rlkit.laws.solver import Loss, Problem, to_space
@@ -27,11 +27,11 @@ DATA = ("D", "X", "E")  # columns that a law may call its data
 
 
 def _known(
-    law: str | Law | LawFit, params: Mapping[str, float] | None, draws: np.ndarray | None = None
-) -> tuple[Law, np.ndarray]:
-    """A law, and (1 + B, p) its parameters and draws of them; a UserError for missing or unknown parameters."""
+    law: str | Law | LawFit, params: Mapping[str, float] | None, draws: Draws | None = None
+) -> tuple[Law, np.ndarray, Draws | None]:
+    """A law, (1 + B, p) its parameters and resamples of them, and these; a UserError for missing or unknown ones."""
     if isinstance(law, LawFit):
-        form, values, draws = law.law, list(law.params.values()), law.draws if draws is None else draws
+        form, values, draws = law.law, list(law.params.values()), law.resampled
     else:
         form = resolve(law)
         form.check(params or {})
@@ -39,18 +39,18 @@ def _known(
         if missing := [p for p in form.parameters if p not in given]:
             raise UserError(f"params lacks {', '.join(missing)}, which the law {form.name!r} needs.")
         values = [float(given[p]) for p in form.parameters]
-    return form, np.array([values, *([] if draws is None else draws)])
+    return form, np.array([values, *([] if draws is None else draws.values)]), draws
 
 
 def allocate(
     law: str | Law | LawFit, budget: float | Sequence[float], *, params: Mapping[str, float] | None = None,
-    draws: np.ndarray | None = None, flops_per_cell: float = 6.0, level: float = 0.95,
+    draws: Draws | None = None, flops_per_cell: float = 6.0, level: float = 0.95,
 ) -> pd.DataFrame:  # fmt: skip
     """Compute-optimal size and data for each budget: the best y on N·D·flops_per_cell = budget, the highest of a law of
-    pass rates (a logit) and else the lowest. `law` is a LawFit (its draws give the intervals), or a law with `params`
-    (and `draws`, (B, p)), of N and one of D, X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token. One row
-    a budget: budget, N, data, their ratio, y; of draws N_low, N_high, y_low, y_high; at_edge (of nine decades)."""
-    (form, every), rows = _known(law, params, draws), []
+    pass rates (a logit) and else the lowest. `law` is a LawFit (its resamples give the intervals), or a law with
+    `params` (and `draws`), of N and one of D, X, E; budget: FLOPs; flops_per_cell: FLOPs a parameter and token. One row
+    a budget: budget, N, data, their ratio, y; of resamples N_low, N_high, y_low, y_high; at_edge (of nine decades)."""
+    (form, every, draws), rows = _known(law, params, draws), []
     data = next((c for c in DATA if c in form.columns), "")
     if {"N", data} != set(form.columns):
         raise UserError(f"allocate needs a law of N and D (or X, E), not of {', '.join(form.columns)}.")
@@ -60,15 +60,17 @@ def allocate(
         found, edge = _best(form, every, C / flops_per_cell, data)
         best = found[0]
         row = {"budget": C, "N": best[0], data: best[1], f"{data}/N": best[1] / best[0], "y": best[2]}
-        if len(every) > 1:
-            low, high = _ends(found[1:], level)
-            row |= {"N_low": low[0], "N_high": high[0], "y_low": low[2], "y_high": high[2]}
+        if draws is not None:
+            row["N_low"], row["N_high"] = _ends(draws, found[:, 0], "log", level)
+            row["y_low"], row["y_high"] = _ends(draws, found[:, 2], form.space, level)
         rows.append(row | {"at_edge": edge})
     return pd.DataFrame(rows)
 
 
-def _ends(draws: np.ndarray, level: float) -> np.ndarray:
-    return np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+def _ends(draws: Draws, found: np.ndarray, space: Space, level: float) -> np.ndarray:
+    """(2, …) the interval of found[0] from what the resamples give, found[1:], taken in a space."""
+    center, *rest = to_space(found, "linear", space)[0]
+    return to_space(draws.ends(np.array(rest), center, level), space, "linear")[0]
 
 
 def _best(law: Law, values: np.ndarray, cells: float, data: str) -> tuple[np.ndarray, bool]:
@@ -88,15 +90,17 @@ def _best(law: Law, values: np.ndarray, cells: float, data: str) -> tuple[np.nda
     return np.column_stack([N, cells / N, y[rows, k]]), edge
 
 
-def _rollouts(law: Law, every: np.ndarray, budget: list[float], prompts: int, level: float) -> pd.DataFrame:
+def _rollouts(
+    law: Law, every: np.ndarray, draws: Draws | None, budget: list[float], prompts: int, level: float
+) -> pd.DataFrame:
     """The best rollouts a prompt in each budget of rollouts (parameters (1 + B, p)), and the steps that they leave."""
     if len(law.columns) != 1:
         raise UserError(f"prompts needs a law of one column, the budget in rollouts, not of {law.columns}.")
     C = np.asarray(budget, dtype=float)
     n = to_space(law({law.columns[0]: C}, every), law.returns, "linear")[0]
     table = pd.DataFrame({"budget": C, "rollout.n": n[0]})
-    if len(n) > 1:
-        table["low"], table["high"] = _ends(n[1:], level)
+    if draws is not None:
+        table["low"], table["high"] = _ends(draws, n, law.space, level)
     steps = C / (prompts * np.maximum(np.round(n[0]), 1))
     return table.assign(**{"data.train_batch_size": prompts}, steps=steps)
 
@@ -109,7 +113,7 @@ def design(
     from the law with noise of a standard deviation in residual space, and fitted, so many times over. Returns one row a
     parameter: parameter, truth, low and high (which hold the share `level` of the estimates), width, at_bound (how many
     ended at a bound or ran away); `attrs`: draws, failed. A UserError for a design that does not determine the law."""
-    form, (values, *_) = _known(law, params)
+    form, (values, *_), _ = _known(law, params)
     if not noise > 0:
         raise UserError(f"noise is {noise:g}: give the standard deviation of one measurement, above 0.")
     columns = {c: numbers(runs, c, f"design column {c!r}") for c in form.columns}
@@ -124,7 +128,7 @@ def design(
     estimates[np.abs(estimates) < 1e-200] = 0.0  # at a bound
     if len(estimates) < 2:
         raise UserError(f"None of the {draws} simulated studies of this design could be fitted.")
-    low, high = _ends(estimates, level)
+    low, high = np.quantile(estimates, [(1 - level) / 2, (1 + level) / 2], axis=0)
     bound = runaways(form, estimates, dict(zip(form.parameters, values, strict=True)))
     ends = {"low": low, "high": high, "width": high - low}
     table = pd.DataFrame({"parameter": form.parameters, "truth": values, **ends})
@@ -201,8 +205,10 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     fitted = record if record.get("law") == law.name else {}
     if not config.budget and not config.design:
         raise UserError("The plan has no budget, design or difference: give at least one.")
-    draws = np.array(fitted["draws"]) if fitted.get("draws") and not config.params else None
-    _, every = _known(law, {**fitted.get("params", {}), **config.params}, draws)
+    draws, drawn = None, fitted.get("bootstrap")
+    if drawn and not config.params:
+        draws = Draws(np.array(fitted["draws"]), *(drawn[name] for name in Draws._fields[1:]))
+    _, every, _ = _known(law, {**fitted.get("params", {}), **config.params}, draws)
     params = dict(zip(law.parameters, every[0].tolist(), strict=True))
     lines = [f"{law.name}: " + ", ".join(f"{k} = {v:.5g}" for k, v in params.items())]
     if columns := fitted.get("columns"):
@@ -211,7 +217,7 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     text = partial(pd.DataFrame.to_string, index=False, float_format="{:.4g}".format)
     if config.budget:
         if config.prompts:
-            allocation = _rollouts(law, every, config.budget, config.prompts, config.level)
+            allocation = _rollouts(law, every, draws, config.budget, config.prompts, config.level)
             cost = "rollouts a prompt · prompts a step · steps"
         else:
             options = config.model_dump(include={"flops_per_cell", "level"})
