@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from cases import table
 from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -70,13 +71,7 @@ class CountedLedger(Ledger):
         self.seen = total
 
 
-@pytest.mark.parametrize("changes", [
-    {"adv_estimator": "grpo"}, {"adv_estimator": "rloo"}, {"adv_estimator": "reinforce_plus_plus"},
-    {"adv_estimator": "remax"}, {"adv_estimator": "optimal_token_baseline"}, {"adv_estimator": "gae"},
-    {"adv_estimator": "turn_gae"}, {"entropy_coeff": 0.01}, {"use_kl_loss": True}, {"use_kl_in_reward": True},
-    {"ppo_mini_batch_size": 2, "ppo_epochs": 2}, {"lora_rank": 4}, {"adv_estimator": "gae", "lora_rank": 4},
-    {"enable_gradient_checkpointing": True}, {"enable_gradient_checkpointing": True, "lora_rank": 4},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(*table("compute_steps"), ids=str)
 def test_every_phase_of_a_step_is_counted_within_two_percent(changes):
     """Wide layers and short sequences, where what dense attention computes behind the mask is under a percent."""
     sections = {"algorithm": Algorithm, "actor": Actor, "model": Model}

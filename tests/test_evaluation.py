@@ -7,6 +7,7 @@ from math import comb
 import numpy as np
 import pandas as pd
 import pytest
+from cases import table
 from scipy.stats import binomtest, norm
 
 import rlkit
@@ -45,11 +46,7 @@ def test_arrays_broadcast_and_average_over_problems_afterwards():
     assert table[:, 1].mean() < pooled - 0.2  # the counts of all problems fed as one would overstate it
 
 
-@pytest.mark.parametrize(("case", "message"), [
-    ((2, 0, 5), "k exceeds n"), ((3, 4, 1), "exceeds n"), ((3, 1, 0), "k is below 1"),
-    ((3, 1.5, 1), "c must be whole numbers"), ((-3, 1, 1), "n must be whole numbers"),
-    ((np.nan, 1, 1), "n must be whole numbers"),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("evaluation_undefined"))
 def test_what_is_not_defined_is_refused(case, message):
     with pytest.raises(UserError, match=message):
         pass_at_k(*case)

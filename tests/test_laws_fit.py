@@ -1,5 +1,7 @@
 """Fits against planted truths and against scipy, statsmodels and linear programming."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,12 +13,6 @@ import rlkit
 from rlkit.errors import UserError
 from rlkit.laws import laws
 from rlkit.laws.law import Law, law
-
-
-def huber(t, ln_n, ln_d, y, delta):
-    r = np.logaddexp(np.logaddexp(t[0] - t[3] * ln_n, t[1] - t[4] * ln_d), t[2]) - y
-    c = np.clip(r, -delta, delta)
-    return (c * (r - 0.5 * c)).sum()
 
 
 def test_every_law_has_a_planted_truth():
@@ -33,19 +29,24 @@ def test_a_law_recovers_its_parameters(name):
 
 
 TRUTH = list(TRUTHS["data_constrained"].values())
+GRID = [[np.exp(0.6), np.exp(a), 0.35, np.exp(b), 0.3] for a in (3, 6, 9) for b in (6, 9)]
 
 
 @pytest.mark.parametrize(
-    ("rows", "noise", "seed", "near"),
+    ("law", "data", "near"),
     [
-        (60, 0.02, 1, TRUTH),
-        (60, 0.02, 4, TRUTH),  # chinchilla's best fit has all N beyond what U can use, where R_N has no slope
-        (40, 0.05, 2, [1.14, 25.2, 0.171, 77.0, 0.198, 25.2, 7.16]),  # the starts agree on a worse optimum
+        ("chinchilla", scattered, GRID),
+        ("data_constrained", partial(planted, "data_constrained", 60, 0.02, 1), [TRUTH]),
+        # chinchilla's best fit has all N beyond what U can use, where R_N has no slope
+        ("data_constrained", partial(planted, "data_constrained", 60, 0.02, 4), [TRUTH]),
+        # the starts agree on a worse optimum
+        ("data_constrained", partial(planted, "data_constrained", 40, 0.05, 2),
+         [[1.14, 25.2, 0.171, 77.0, 0.198, 25.2, 7.16]]),
     ],
-)
-def test_a_law_of_repeated_data_ends_at_no_worse_optimum_than_scipy_finds(rows, noise, seed, near):
-    df = planted("data_constrained", rows, noise=noise, seed=seed)
-    form, y, columns = laws["data_constrained"], df["y"].to_numpy(), {c: df[c].to_numpy() for c in "NDU"}
+)  # fmt: skip
+def test_the_huber_optimum_is_no_worse_than_the_best_that_scipy_finds(law, data, near):
+    df = data().rename(columns={"loss": "y"})
+    form, y, columns = laws[law], df["y"].to_numpy(), {c: df[c].to_numpy() for c in laws[law].columns}
     fit = rlkit.fit(df, form, y="y", delta=1e-3, bootstrap=0)
 
     def objective(z):
@@ -54,22 +55,11 @@ def test_a_law_of_repeated_data_ends_at_no_worse_optimum_than_scipy_finds(rows, 
         return float(np.nan_to_num((c * (r - 0.5 * c)).sum(), nan=1e9))
 
     assert objective(fit.z) == pytest.approx(fit.objective, rel=1e-9)
-    found = minimize(objective, form.to_z(np.array(near)), method="Nelder-Mead", options={"maxiter": 4000})
-    assert fit.objective <= found.fun * (1 + 1e-6)
-
-
-def test_the_huber_optimum_is_no_worse_than_the_best_of_many_scipy_starts():
-    df, delta = scattered(), 1e-3
-    args = (*(np.log(df[c].to_numpy()) for c in ("N", "D", "loss")), delta)
-    grid = [np.array([a, b, 0.6, 0.35, 0.3]) for a in (3, 6, 9) for b in (6, 9)]
     options = {"maxiter": 4000, "maxfev": 4000, "xatol": 1e-9, "fatol": 1e-15}
-    best = min(minimize(huber, t, args, "Nelder-Mead", options=options).fun for t in grid)
-    fit = rlkit.fit(df, "chinchilla", y="loss", delta=delta)
+    starts = (form.to_z(np.array(values)) for values in near)
+    best = min(minimize(objective, z, method="Nelder-Mead", options=options).fun for z in starts)
     assert fit.objective <= best * (1 + 1e-9)
-    found = [*np.log([fit.params[p] for p in "ABE"]), fit.params["alpha"], fit.params["beta"]]
-    again = huber(found, *args)
-    assert again == pytest.approx(fit.objective, rel=1e-9)
-    assert fit.starts.agree >= 5
+    assert law != "chinchilla" or fit.starts.agree >= 5
 
 
 def test_weights_count_rows_of_a_sum():

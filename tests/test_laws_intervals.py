@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from cases import records
 from laws_data import CHINCHILLA, CURVES, curve, planted, scattered
 from scipy import stats
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import laws
+from rlkit.laws import Loss, laws
 from rlkit.laws.intervals import draw_weights
 from rlkit.seeds import generator
 
@@ -143,14 +144,17 @@ def test_few_clusters_widen_the_interval_and_autocorrelation_is_estimated():
 
 def test_what_is_resampled_depends_on_the_loss_and_what_is_named():
     df = curve("well", 0, runs=3)
-    for options, kind in (
-        ({}, "residual"),
-        ({"cluster": "run"}, "wild cluster"),
-        ({"cluster": "run", "resample": "case"}, "cluster"),
-        ({"cluster": "run", "loss": "lad"}, "cluster"),
-        ({"loss": "lad"}, "case"),
+    for options, loss, kind in (
+        ({}, Loss("ls"), "residual"),
+        ({"delta": 1e-2}, Loss("huber", 0.01), "case"),
+        ({"loss": "lad"}, None, "case"),
+        ({"cluster": "run"}, Loss("ls"), "wild cluster"),
+        ({"cluster": "run", "resample": "case"}, Loss("ls"), "cluster"),
+        ({"cluster": "run", "loss": "lad"}, None, "cluster"),
     ):
-        assert rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, **options).resampled.kind == kind
+        fit = rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, **options)
+        assert fit.resampled.kind == kind and loss in (fit.loss, None)
+    assert len(rlkit.fit(planted("power", 20, 0.01), "power", y="y").draws) == 1000
     with pytest.raises(UserError, match="resample is 'rows'"):
         rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, resample="rows")
 
@@ -201,37 +205,36 @@ def test_prediction_bands_are_wider_than_confidence_bands_and_hold_new_points():
 
 
 def test_plain_intervals_of_correlated_runs_miss_and_cluster_ones_do_not():
-    truth = dict(zip(SIGMOID, CURVES["good"][:4], strict=True))
     plain, clustered = [], []
     for seed in range(60):
         df = curve("good", 9000 + seed, runs=8, rho=0.6, offset=0.004)
         plain.append(rlkit.fit(df, "sigmoid", y="rate", bootstrap=0).interval())
         options = {"cluster": "run", "bootstrap": 100, "seed": seed}
         clustered.append(rlkit.fit(df, "sigmoid", y="rate", loss="ls", **options).interval())
-    assert coverage(plain, truth)["A"] < 0.85
-    assert coverage(clustered, truth)["A"] >= 0.88  # 0.94 in 100 copies
+    assert coverage(plain, truth_of("good"))["A"] < 0.85
+    assert coverage(clustered, truth_of("good"))["A"] >= 0.88  # 0.94 in 100 copies
+
+
+def truth_of(name: str) -> dict[str, float]:
+    return dict(zip(SIGMOID, CURVES[name][:4], strict=True))
+
+
+COVERED = [
+    *(("chinchilla", CHINCHILLA, lambda seed: scattered(50_000 + seed, 160), (0.91, 0.985),
+       {"y": "loss", "delta": delta, "bootstrap": 300, "resample": "case"}) for delta in (1e-3, 1e-2)),
+    *(("sigmoid", truth_of(name), lambda seed, name=name: curve(name, 60_000 + seed), (0.91, 0.995),
+       {"y": "rate", "bootstrap": 0}) for name in ("well", "good")),
+    *(("sigmoid", truth_of(name), lambda seed, name=name, rho=rho: curve(name, 70_000 + seed, rho=rho), (0.9, 1),
+       {"y": "rate", "block": "C", "bootstrap": 200}) for name in CURVES for rho in (0.0, 0.6, 0.8)),
+]  # fmt: skip
 
 
 @pytest.mark.slow(reason="200 simulated studies a design take minutes")
-@pytest.mark.parametrize("loss_delta", [1e-3, 1e-2])
-def test_bootstrap_intervals_of_a_chinchilla_fit_cover(loss_delta):
-    found = []
-    for seed in range(200):
-        df = scattered(50_000 + seed, 160)
-        options = {"delta": loss_delta, "bootstrap": 300, "resample": "case", "seed": seed}
-        found.append(rlkit.fit(df, "chinchilla", y="loss", **options).interval())
-    shares = coverage(found, CHINCHILLA)
-    assert all(0.91 <= s <= 0.985 for s in shares.values()), shares
-
-
-@pytest.mark.slow(reason="200 simulated studies a design take minutes")
-def test_profile_intervals_of_sigmoids_cover():
-    for name in ("well", "good"):
-        truth = dict(zip(SIGMOID, CURVES[name][:4], strict=True))
-        curves = (curve(name, 60_000 + seed) for seed in range(200))
-        found = [rlkit.fit(df, "sigmoid", y="rate", bootstrap=0).interval() for df in curves]
-        shares = coverage(found, truth)
-        assert all(0.91 <= s <= 0.995 for s in shares.values()), shares
+@pytest.mark.parametrize(("law", "truth", "data", "share", "options"), COVERED)
+def test_intervals_cover(law, truth, data, share, options):
+    found = [rlkit.fit(data(seed), law, **options, seed=seed).interval() for seed in range(200)]
+    shares = coverage(found, truth)
+    assert share[0] <= min(shares.values()) and max(shares.values()) <= share[1], shares
 
 
 def test_resamples_leave_a_bound_that_the_estimate_is_at():
@@ -253,17 +256,9 @@ def test_resamples_leave_a_bound_that_the_estimate_is_at():
         assert profiled.interval()["E"][0] == 0 and 0.01 < profiled.interval()["E"][1] < 0.6
 
 
-TWO_SIZES = [  # two sizes, three amounts of data and no law: A and alpha could run away together
-    (10432, 64, [0.99, 0.762, 0.987, 0.795]), (10432, 256, [0.957, 0.73, 0.725, 0.988]),
-    (10432, 1024, [0.992, 0.728, 0.705]), (33120, 64, [0.685, 0.952, 0.74, 0.962]),
-    (33120, 256, [0.943, 0.662, 0.675, 0.968]), (33120, 1024, [0.977, 0.98]),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize("rounding", range(5))
 def test_a_design_that_cannot_determine_a_law_is_refused_whatever_the_rounding(rounding):
-    rows = [(N, D, error, i) for N, D, errors in TWO_SIZES for i, error in enumerate(errors)]
-    df = pd.DataFrame(rows, columns=["N", "D", "error", "seed"])
+    df = pd.DataFrame(records("laws_undetermined"))  # A and alpha could run away together
     df["error"] *= 1 + 1e-13 * rounding * np.random.default_rng(rounding).standard_normal(len(df))
     for table in (df, df.replace({"N": {10432: 1e4, 33120: 3e4}})):
         with warnings.catch_warnings():

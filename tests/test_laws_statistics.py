@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
-from laws_data import CURVES, curve, planted, scattered
+from laws_data import curve, planted
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import Loss, backtest, compare, fit_pass_rates, laws, tan_by_size
+from rlkit.laws import backtest, compare, fit_pass_rates, laws, tan_by_size
 
 SIZES = np.repeat([1e4, 3e4, 6e4, 1e5, 3e5], 2)
 
@@ -18,15 +18,6 @@ def study(bend: float = 0.0, noise: float = 0.02, seed: int = 0) -> pd.DataFrame
     straight = 1 - 0.2 * np.log(SIZES) - bend * np.log(SIZES / 3e4) ** 2
     error = np.exp(straight + noise * rng.standard_normal(10))
     return pd.DataFrame({"N": SIZES, "error": error, "seed": [0, 1] * 5, "run": range(10)})
-
-
-def test_the_defaults_are_least_squares_and_a_thousand_residual_resamples():
-    df = scattered(n=60)
-    fit = rlkit.fit(df, "chinchilla", y="loss")
-    assert fit.loss.name == "ls" and fit.resampled.kind == "residual" and len(fit.draws) == 1000
-    assert rlkit.fit(df, "chinchilla", y="loss", delta=1e-2).loss == Loss("huber", 0.01)
-    clustered = rlkit.fit(df.assign(run=df.index // 6), "chinchilla", y="loss", cluster="run")
-    assert clustered.resampled.kind == "wild cluster"
 
 
 def test_exclude_holds_for_held_out_rows_too():
@@ -156,18 +147,6 @@ def test_standard_errors_know_clusters():
     plain, clustered = (rlkit.fit(df, "power", y="y", cluster=c, bootstrap=0) for c in (None, "run"))
     assert clustered.stderr["alpha"] < 0.5 * plain.stderr["alpha"]
     assert any("clusters are named, and profiles count rows" in text for text in clustered.warnings)
-
-
-@pytest.mark.slow(reason="200 simulated runs of each design take minutes")
-@pytest.mark.parametrize("rho", [0.0, 0.6, 0.8])
-@pytest.mark.parametrize("name", CURVES)
-def test_intervals_of_one_correlated_run_cover(name, rho):
-    truth, found = dict(zip(("R0", "A", "C_mid", "B"), CURVES[name][:4], strict=True)), []
-    for seed in range(200):
-        df = curve(name, 70_000 + seed, rho=rho)
-        found.append(rlkit.fit(df, "sigmoid", y="rate", block="C", bootstrap=200, seed=seed).interval())
-    held = {p: np.mean([i[p][0] <= value <= i[p][1] for i in found]) for p, value in truth.items()}
-    assert min(held.values()) >= 0.9, held
 
 
 def test_repeated_data_without_decay_are_worth_as_much_as_new_ones():
