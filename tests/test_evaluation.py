@@ -181,8 +181,8 @@ def test_a_run_and_the_table_of_its_study_give_one_interval_in_any_order_of_samp
     stored = summarise(rows, (1,)).pass_at_1
     shape = {"run": "r", "cell": "c", "step": 0, "parameters_non_embedding": 30_000}
     evals = pd.DataFrame(rows).sort_values("task_id").assign(**shape)
-    for table in (summary.before_after(evals), summary.pass_rates(evals, ["cell"])):
-        assert tuple(table.loc[0, ["pass@1", "low", "high", "tasks"]]) == stored
+    for found in (summary.before_after(evals), summary.pass_rates(evals, ["cell"])):
+        assert tuple(found.loc[0, ["pass@1", "low", "high", "tasks"]]) == stored
 
 
 @pytest.mark.parametrize(("changes", "message"), [

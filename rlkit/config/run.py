@@ -164,19 +164,13 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None, /, **sect
     dotted = {**(overrides or {}), **{k.replace("__", "."): v for k, v in sections.items()}}
     if "run" in content and isinstance(content["run"], dict):
         if "variant" in dotted:
-            dotted = {**_variant(path, content, str(dotted.pop("variant"))), **dotted}
+            variants, name = content.get("variants") or {}, str(dotted.pop("variant"))
+            if name not in variants:
+                told = f"{did_you_mean(name, variants)} It has: {', '.join(variants) or 'none'}."
+                raise UserError(f"{path} has no variant {name!r}.{told}")
+            dotted = {**(variants[name] or {}), **dotted}
         content = {"study": content.get("study", Path(path).stem), **content["run"]}
     return validate(RunConfig, override(content, dotted), where=str(path))
-
-
-def _variant(path: str | Path, study: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What a variant of a study's file changes."""
-    variants = study.get("variants") or {}
-    if name not in variants:
-        raise UserError(
-            f"{path} has no variant {name!r}.{did_you_mean(name, variants)} It has: {', '.join(variants) or 'none'}."
-        )
-    return variants[name] or {}
 
 
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -189,13 +189,13 @@ def _groups(df: pd.DataFrame, kept: pd.DataFrame, group: str, one: Any) -> dict[
 
 
 def fit_coverage(
-    df: pd.DataFrame, *, n: str = "n", c: str = "c", ks: Sequence[int] | None = None, bootstrap: int = 2000,
-    seed: int = 0,
-) -> LawFit:  # fmt: skip
+    df: pd.DataFrame, ks: Sequence[int] | None = None, bootstrap: int = 2000, seed: int = 0
+) -> LawFit:
     """Fit the coverage law -ln pass@k = a·k^-b to pass@k averaged over problems, by least squares in ln(-ln pass@k).
-    Points of a curve share samples, so problems are resampled. df: one row a problem; n, c: its samples and correct
-    ones; ks: default 1, 2, 5, 10 … up to the smallest n. Points of 0 or 1 are left out, resamples with one are lost."""
-    counts, correct = (table.column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
+    Points of a curve share samples, so problems are resampled. df: one row a problem, with its samples n and the
+    correct ones c; ks: default 1, 2, 5, 10 … up to the smallest n. Points of 0 or 1 are left out, resamples with one
+    are lost."""
+    counts, correct = (table.column(df, name, name).to_numpy() for name in ("n", "c"))
     round_ones = [m * 10**e for e in range(8) for m in (1, 2, 5) if m * 10**e <= counts.min()]
     grid = np.asarray(round_ones if ks is None else list(ks))
     values = pass_at_k(counts[:, None], correct[:, None], grid[None, :])

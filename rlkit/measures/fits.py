@@ -16,7 +16,6 @@ from rlkit.config.run import domain_name
 from rlkit.errors import UserError
 from rlkit.laws import LawFit, fit, fit_coverage, fit_pass_rates
 from rlkit.laws.fitting import resample_runs, with_draws
-from rlkit.laws.law import Law
 from rlkit.measures.summary import curve_table, final, graded_ends, held_out_error, in_order, remember
 from rlkit.seeds import generator
 
@@ -205,21 +204,19 @@ def at_budgets(evals: pd.DataFrame, df: pd.DataFrame, budgets: int = 6) -> pd.Da
     return remember(found, evals, "cell")
 
 
-def rollouts_law(
-    evals: pd.DataFrame, df: pd.DataFrame, law: str | Law = "power", budgets: int = 6, bootstrap: int = 1000,
-    seed: int = 0,
-) -> LawFit:  # fmt: skip
-    """A law n*(C) of the best rollouts a prompt in a budget of C rollouts, with intervals over seeds and problems. At
-    each budget n* is the vertex of the parabola in ln n through the best n tried and its two neighbours, each with its
-    best number of prompts; where the least or largest n is best, n* is that. Each resample (`resample_runs`) finds its
-    own n*; without, intervals are profiles. A UserError as `at_budgets`, or where n* never moves."""
-    runs, spent, rates = _rates(evals, df, budgets)
+def rollouts_law(evals: pd.DataFrame, df: pd.DataFrame, bootstrap: int = 1000) -> LawFit:
+    """A power law n*(C) of the best rollouts a prompt in a budget of C rollouts, with intervals over seeds and
+    problems. At each budget n* is the vertex of the parabola in ln n through the best n tried and its two neighbours,
+    each with its best number of prompts; where the least or largest n is best, n* is that. Each resample
+    (`resample_runs`) finds its own n*; without, intervals are profiles. A UserError as `at_budgets`, or where n* never
+    moves."""
+    runs, spent, rates = _rates(evals, df)
     cells = runs.groupby([ROLLOUTS, BATCH]).ngroup().to_numpy()
     best, edge = _best(runs, np.nanmean(rates, axis=2)[None])
     if np.ptp(best[0]) == 0:
         raise UserError(f"The best rollout.n is {best[0][0]:g} at every budget: add values of it for a law.")
     points = pd.DataFrame({"budget": spent, ROLLOUTS: best[0]})
-    one: LawFit = fit(points, law, y=ROLLOUTS, x="budget", bootstrap=0, seed=seed)
+    one: LawFit = fit(points, "power", y=ROLLOUTS, x="budget", bootstrap=0)
     size = np.bincount(cells)
     notes = [f"The intervals are over {len(size)} splits' seeds and {rates.shape[2]} problems."]
     if edge.any():
@@ -227,11 +224,13 @@ def rollouts_law(
         notes.append(f"{where} the best n is the least or largest tried: add values of rollout.n.")
     if not bootstrap:
         return replace(one, notes=tuple(notes[1:]))
-    draws = resample_runs(rates, cells, bootstrap, generator("measures", "rollouts", seed))
+    draws = resample_runs(rates, cells, bootstrap, generator("measures", "rollouts", 0))
     return with_draws(one, _best(runs, draws)[0], bootstrap, max(len(runs) - len(size), 1) + 1, notes)
 
 
-def _rates(evals: pd.DataFrame, df: pd.DataFrame, count: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+def _rates(
+    evals: pd.DataFrame, df: pd.DataFrame, count: int = 6
+) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     """Runs with their split, budgets (k,), and pass@1 (runs, k, problems), NaN where an evaluation lacks a problem."""
     runs = df.drop_duplicates("run").set_index("run")[[ROLLOUTS, BATCH]].astype(int).sort_index()
     if (several := runs[ROLLOUTS].nunique()) < 3:
