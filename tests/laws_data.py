@@ -57,3 +57,9 @@ def curve(name: str, seed: int, runs: int = 1, rho: float = 0.0, offset: float =
         seen = rate + e * np.sqrt(rate * (1 - rate) / 16_000) + rng.normal(0, 1) * offset
         parts.append(pd.DataFrame({"C": C, "rate": seen, "run": run, "n": 16_000}))
     return pd.concat(parts, ignore_index=True)
+
+
+def answers(right: np.ndarray, **facts) -> pd.DataFrame:
+    """Rows of one evaluation of a run, as `rlkit.read_evals` gives them: right (problems, samples), and its facts."""
+    task = np.arange(len(right)).repeat(right.shape[1])
+    return pd.DataFrame({**facts, "task_id": task, "correct": right.ravel()})

@@ -1,9 +1,12 @@
 """Statistics that a law stands on: its test against replicates, honest noise, optima that are optima, pass rates."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
-from laws_data import curve, planted
+from laws_data import answers, curve, planted
+from scipy.special import expit
 
 import rlkit
 from rlkit.errors import UserError
@@ -172,17 +175,13 @@ def test_a_pass_rate_law_stays_between_0_and_1():
 
 def samples(seed: int, seed_sd: float = 0.15) -> pd.DataFrame:
     """Samples of 3 seeds of 5 sizes on 80 problems, with logit pass = -6 + 0.5·ln N + seed + problem."""
-    rng, rows = np.random.default_rng(seed), []
+    rng, parts = np.random.default_rng(seed), []
     hard = rng.normal(0, 1.0, 80)
-    for N in np.geomspace(1e4, 1e8, 5):
-        for run in range(3):
-            logit = -6 + 0.5 * np.log(N) + rng.normal(0, seed_sd) + hard
-            right = rng.random((80, 2)) < (1 / (1 + np.exp(-logit)))[:, None]
-            rows += [
-                {"run": f"{N:g}-{run}", "cell": f"{N:g}", "step": 5, "task_id": t, "correct": bool(c), "N": N}
-                for t in range(80) for c in right[t]
-            ]  # fmt: skip
-    return pd.DataFrame(rows)
+    for N, run in itertools.product(np.geomspace(1e4, 1e8, 5), range(3)):
+        logit = -6 + 0.5 * np.log(N) + rng.normal(0, seed_sd) + hard
+        right = rng.random((80, 2)) < expit(logit)[:, None]
+        parts.append(answers(right, run=f"{N:g}-{run}", cell=f"{N:g}", step=5, N=N))
+    return pd.concat(parts, ignore_index=True)
 
 
 def test_pass_rates_have_intervals_over_seeds_and_problems():
@@ -202,18 +201,15 @@ def test_pass_rates_have_intervals_over_seeds_and_problems():
 
 def along_training(seed: int = 0) -> pd.DataFrame:
     """Samples of 3 seeds of two recipes on 150 problems at 5 steps, with error 0.9·step^-alpha of 0.05 and 0.3."""
-    rng, rows = np.random.default_rng(seed), []
+    rng, parts = np.random.default_rng(seed), []
     hard = rng.uniform(size=150)
     for cell, alpha in (("slow", 0.05), ("fast", 0.3)):
         for run, shift in enumerate(rng.normal(0, 0.02, 3)):
             for step in (0, 10, 20, 40, 80, 160):
                 error = 0.9 * max(step, 1) ** -alpha + shift
                 right = hard + rng.normal(0, 0.1, 150) > error
-                rows += [
-                    {"run": f"{cell}-{run}", "cell": cell, "step": step, "task_id": t, "correct": bool(c)}
-                    for t, c in enumerate(right)
-                ]  # fmt: skip
-    return pd.DataFrame(rows)
+                parts.append(answers(right[:, None], run=f"{cell}-{run}", cell=cell, step=step))
+    return pd.concat(parts, ignore_index=True)
 
 
 def test_pass_rates_along_training_have_a_law_for_each_group():

@@ -1,8 +1,12 @@
 """The best split of a budget of rollouts, on curves with a planted n*(C)."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
+from laws_data import answers
+from scipy.special import expit
 
 import rlkit
 from rlkit.errors import UserError
@@ -13,24 +17,19 @@ TOTAL, PROBLEMS = 65_536, 150
 
 def study(seed: int = 0, exponent: float = 0.3, n=(2, 4, 8, 16, 32), prompts=(16, 64), seeds: int = 2):
     """Samples and facts of runs whose pass@1 is best at n* = 8·(C/8192)^exponent, and 16 prompts a little better."""
-    rng, rows, facts = np.random.default_rng(seed), [], []
+    rng, parts, facts = np.random.default_rng(seed), [], []
     hard = rng.normal(0, 1, PROBLEMS)
-    for rollouts in n:
-        for count in prompts:
-            for run in range(seeds):
-                name, luck = f"{rollouts}-{count}-{run}", rng.normal(0, 0.05)
-                facts.append({"run": name, "rollout.n": rollouts, "data.train_batch_size": count})
-                last = TOTAL // (rollouts * count)
-                for step in sorted({0, *(last * i // 8 for i in range(1, 9))}):
-                    spent = max(step * rollouts * count, 1)
-                    off = np.log(rollouts / 8) - exponent * np.log(spent / 8192)
-                    logit = 0.5 * np.log(spent / 8192) - 0.4 * off**2 - 0.1 * (count == 64) + luck + hard
-                    right = rng.random((PROBLEMS, 2)) < (1 / (1 + np.exp(-logit)))[:, None]
-                    base = {"run": name, "cell": f"{rollouts}-{count}", "step": step}
-                    rows += [
-                        {**base, "task_id": t, "correct": bool(c)} for t in range(PROBLEMS) for c in right[t]
-                    ]
-    return pd.DataFrame(rows), pd.DataFrame(facts)
+    for rollouts, count, run in itertools.product(n, prompts, range(seeds)):
+        name, luck = f"{rollouts}-{count}-{run}", rng.normal(0, 0.05)
+        facts.append({"run": name, "rollout.n": rollouts, "data.train_batch_size": count})
+        last = TOTAL // (rollouts * count)
+        for step in sorted({0, *(last * i // 8 for i in range(1, 9))}):
+            spent = max(step * rollouts * count, 1)
+            off = np.log(rollouts / 8) - exponent * np.log(spent / 8192)
+            logit = 0.5 * np.log(spent / 8192) - 0.4 * off**2 - 0.1 * (count == 64) + luck + hard
+            right = rng.random((PROBLEMS, 2)) < expit(logit)[:, None]
+            parts.append(answers(right, run=name, cell=f"{rollouts}-{count}", step=step))
+    return pd.concat(parts, ignore_index=True), pd.DataFrame(facts)
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,9 @@ def eval_row(task: str, sample: int, correct: bool | None, source: str = "math__
 def test_a_run_comes_back_as_a_tidy_table(tmp_path):
     with RunStore.open(config(seed=3), tmp_path) as store:
         store.update(parameters_non_embedding=np.int64(29_000), held_out_hash="ab", status="finished")
-        store.log(0, {"eval/pass@1": 0.5, "eval/pass@1/math__arithmetic": 0.5})
+        store.log(
+            0, {"eval/pass@1": 0.5, "eval/pass@1/math__arithmetic": 0.5, "eval/response_length/mean": 3}
+        )
         store.log_evals(0, [eval_row("a", 0, True), eval_row("a", 1, False), eval_row("b", 0, None)])
         numbers = {"critic/score/mean": np.float32(0.25), "actor/grad_norm": float("nan")}
         store.log(1, {**numbers, "score/openai/gsm8k": 1})
@@ -45,6 +47,7 @@ def test_a_run_comes_back_as_a_tidy_table(tmp_path):
     assert np.isnan(rows.loc[(1, "actor/grad_norm", "all"), "value"])
     assert rows.loc[(1, "score", "openai/gsm8k"), "value"] == 1
     assert rows.loc[(0, "eval/pass@1", "math__arithmetic"), "value"] == 0.5
+    assert rows.loc[(0, "eval/response_length/mean", "all"), "value"] == 3  # of no source named mean
 
 
 def test_the_same_is_read_from_run_study_and_outputs_and_the_stored_config_repeats_the_run(tmp_path):

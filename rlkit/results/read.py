@@ -154,7 +154,7 @@ def _read_run(folder: Path, wanted: Callable[[str], bool]) -> pd.DataFrame | Non
 @cache
 def _split(name: str) -> tuple[str, str]:
     """data_source and metric of a logged name, e.g. eval/pass@1/<data_source>; each text exists once for all rows."""
-    match = re.match(r"(score|eval/[^/]+)/(.+)$", name)
+    match = re.match(r"(score|eval/(?!response_length/)[^/]+)/(.+)$", name)
     return (match[2], match[1]) if match else ("all", name)
 
 
