@@ -1,4 +1,5 @@
-"""The tables that set cells against each other, and before against after: numbers worked out by hand."""
+"""The tables of a study: cells against each other, before against after, along curves; the best split of a budget of
+rollouts. Numbers are worked out by hand, or planted."""
 
 # pandas' stubs know less of a frame's cells than the test does:
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
@@ -9,13 +10,17 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from laws_data import answers
 from metric_rows import STEPS, metrics
+from scipy.special import expit
 from study_folder import write_study
 
+import rlkit
 from rlkit.errors import UserError
 from rlkit.figures import runs
 from rlkit.figures.study import StudyData, tables
-from rlkit.measures import comparisons, summary
+from rlkit.measures import comparisons, learning, summary
+from rlkit.measures.fits import at_budgets, rollouts_law
 from rlkit.measures.summary import before_after
 
 
@@ -246,3 +251,173 @@ def test_one_problem_without_its_grades_does_not_shorten_the_curve_and_pass_at_1
     after = comparisons.pass_at_k_ends(table).query("k == 1 and when == 'after'").iloc[0]
     same = before_after(table).query("when == 'after'").iloc[0]
     assert (after["low"], after["high"]) == (same["low"], same["high"]) and after["low"] < 0.8
+
+
+def test_stability_tells_spread_falls_spikes_and_entropy():
+    df = metrics({("large", 0): [0.1, 0.5, 0.4, 0.6], ("large", 1): [0.1, 0.3, 0.3, 0.4],
+                  ("small", 0): [0.1, 0.2, 0.2, 0.2]})  # fmt: skip
+    table = learning.stability(df).set_index("cell")
+    assert list(table.index) == ["small", "large"]  # smallest model first
+    large = table.loc["large"]
+    assert large["pass@1"] == pytest.approx(0.5)
+    assert large["spread"] == pytest.approx(np.std([0.6, 0.4], ddof=1))
+    assert large["largest_fall"] == pytest.approx((0.1 + 0.0) / 2)
+    assert large["spikes"] == pytest.approx((0 + 1 / 4) / 2) and large["entropy_kept"] == pytest.approx(0.5)
+    assert np.isnan(table.loc["small", "spread"]) and table.loc["small", "runs"] == 1
+
+
+def test_what_a_level_needs_is_read_off_the_curve():
+    df = metrics({("small", 0): [0.0, 0.2, 0.4, 0.4], ("small", 1): [0.0, 0.1, 0.2, 0.3]})
+    table = learning.needed(df, "tokens/response", [0.1, 0.35, 0.9]).set_index("level")
+    assert table.loc[0.1, "tokens/response"] == pytest.approx((500 + 1000) / 2)
+    assert (table.loc[0.1, "low"], table.loc[0.1, "high"]) == pytest.approx((500, 1000))
+    assert table.loc[0.35, "tokens/response"] == pytest.approx(1750) and table.loc[0.35, "reached"] == 1
+    assert np.isnan(table.loc[0.9, "tokens/response"]) and table.loc[0.9, "reached"] == 0
+    above = metrics({("small", 0): [0.5, 0.6, 0.7, 0.8]})
+    assert learning.needed(above, "step", [0.4])["step"].tolist() == [0.0]
+
+
+def test_levels_lie_above_the_start_of_each_model_and_a_point_of_some_runs_is_hollow():
+    df = metrics({("small", 0): [0.1, 0.2, 0.3, 0.4], ("small", 1): [0.1, 0.1, 0.2, 0.2],
+                  ("large", 0): [0.5, 0.6, 0.7, 0.8]})  # fmt: skip
+    table = learning.needed(df, "step", 2)
+    assert table["level"].tolist() == pytest.approx([0.2, 0.3, 0.6, 0.7])
+    # of small: (10 + 20) / 2, then one run's
+    assert table["step"].tolist() == pytest.approx([15, 20, 10, 20])
+    assert table["reached"].tolist() == [2, 1, 1, 1] and table["runs"].tolist() == [2, 2, 1, 1]
+    (ax,) = runs.needed(table, "step").figure.axes
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert [y for line in hollow for y in line.get_ydata()] == pytest.approx([0.3])
+    assert "reached by some of the runs" in ax.get_legend_handles_labels()[1]
+    (ax,) = runs.against(table[table["cell"] == "large"], "level", "step", by="cell").figure.axes
+    assert ax.get_legend_handles_labels()[1] == ["large"]
+    with pytest.raises(UserError, match="No run rises above where its model starts"):
+        learning.needed(metrics({("small", 0): [0.4, 0.4, 0.3, 0.4]}), "step", 3)
+
+
+def test_the_minimum_data_of_a_domain_counts_its_own_tasks():
+    df = metrics({("small", 0): [0.2, 0.4, 0.6, 0.6], ("large", 0): [0.2, 0.2, 0.3, 0.4]})
+    evals = pd.DataFrame({"data_source": "math__arithmetic", "task_id": range(300)})
+    table = learning.needed_per_domain(df, evals).set_index("cell")
+    assert table["level"].tolist() == pytest.approx([0.4, 0.4])
+    assert table["tasks"].to_dict() == pytest.approx({"small": 20, "large": 60})
+    assert set(table["data_source"]) == {"math__arithmetic"}
+    few = learning.needed_per_domain(df, evals[:3])  # of three problems such a gain is chance
+    assert few["tasks"].isna().all() and not few["reached"].any()
+    with pytest.raises(UserError, match="source of its own"):
+        learning.needed_per_domain(df[df["metric"] != "data/tasks/arithmetic"], evals)
+
+
+def test_long_names_of_domains_stay_within_the_figure():
+    one = metrics({("small", 0): [0.0, 0.2, 0.4, 0.4]})
+    names = ("logic__zebra_puzzle_generated", "simulation__codeio_generated", "stem__units", "table__made")
+    parts = [one.assign(data_source=one["data_source"].replace("math__arithmetic", name)) for name in names]
+    figure = runs.domain_curves(pd.concat(parts)).figure
+    figure.canvas.draw()
+    titles = [ax.title for ax in figure.axes]
+    assert {t.get_text().replace("\n", " ") for t in titles} >= {"simulation: codeio generated"}
+    boxes = [t.get_window_extent() for t in titles]
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.width for box in boxes)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_figures_keep_what_they_draw_and_the_looks_of_their_runs():
+    df = metrics({("small", 0): [0.0, 0.2, 0.4, 0.4], ("large", 0): [0.1, 0.3, 0.5, 0.6]})
+    need = learning.needed(df, "tokens/response", [0.15, 0.3])
+    drawing = runs.needed(need, "tokens/response")
+    assert len(drawing.table) == 4 and {r["run"] for r in drawing.sources["runs"]} == {"small-0", "large-0"}
+    other = df.assign(data_source=df["data_source"].replace("math__arithmetic", "logic__doors"))
+    curves = runs.domain_curves(pd.concat([df, other]))
+    ax = curves.figure.axes[1]
+    assert ax.get_title() == "math: arithmetic" and len(curves.table) == 2 * 8
+    drawn = [line for line in drawing.figure.axes[0].lines if not line.get_label().startswith("_")]
+    thick = {line.get_label(): line.get_color() for line in ax.lines if not line.get_label().startswith("_")}
+    assert {line.get_label(): line.get_color() for line in drawn} == thick
+    with pytest.raises(UserError, match="one domain and no suite"):
+        runs.domain_curves(df)
+    with pytest.raises(UserError, match="nothing to compare"):
+        runs.needed(need.assign(**{"tokens/response": np.nan}), "tokens/response")
+
+
+TOTAL, PROBLEMS = 65_536, 150
+
+
+def study(seed: int = 0, exponent: float = 0.3, n=(2, 4, 8, 16, 32), prompts=(16, 64), seeds: int = 2):
+    """Samples and facts of runs whose pass@1 is best at n* = 8·(C/8192)^exponent, and 16 prompts a little better."""
+    rng, parts, facts = np.random.default_rng(seed), [], []
+    hard = rng.normal(0, 1, PROBLEMS)
+    for rollouts, count, run in itertools.product(n, prompts, range(seeds)):
+        name, luck = f"{rollouts}-{count}-{run}", rng.normal(0, 0.05)
+        facts.append({"run": name, "rollout.n": rollouts, "data.train_batch_size": count})
+        last = TOTAL // (rollouts * count)
+        for step in sorted({0, *(last * i // 8 for i in range(1, 9))}):
+            spent = max(step * rollouts * count, 1)
+            off = np.log(rollouts / 8) - exponent * np.log(spent / 8192)
+            logit = 0.5 * np.log(spent / 8192) - 0.4 * off**2 - 0.1 * (count == 64) + luck + hard
+            right = rng.random((PROBLEMS, 2)) < expit(logit)[:, None]
+            parts.append(answers(right, run=name, cell=f"{rollouts}-{count}", step=step))
+    return pd.concat(parts, ignore_index=True), pd.DataFrame(facts)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return study()
+
+
+def test_every_split_of_a_budget_has_a_row_and_one_is_best(planted):
+    table = at_budgets(*planted, budgets=4)
+    assert len(table) == 4 * 10 and (table["runs"] == 2).all()
+    assert table.groupby("budget")["best"].sum().tolist() == [1, 1, 1, 1]
+    spent = table["rollout.n"] * table["data.train_batch_size"] * table["steps"]
+    np.testing.assert_allclose(spent, table["budget"])
+    assert table["budget"].max() == pytest.approx(TOTAL)
+    assert table.query("best")["data.train_batch_size"].mode().iloc[0] == 16
+
+
+def test_the_law_of_the_best_rollouts_is_found_with_its_interval(planted):
+    fit = rollouts_law(*planted, bootstrap=300)
+    rising = {name: (-high, -low) for name, (low, high) in fit.interval().items()}["alpha"]
+    assert rising[0] < 0.3 < rising[1] and rising[0] > 0
+    band = fit.predict({"budget": [8192.0]}, band="confidence").iloc[0]
+    assert band["low"] < 8 < band["high"] and band["high"] / band["low"] < 3
+    assert "over 10 splits' seeds and 150 problems" in " ".join(fit.warnings)
+
+
+def test_a_problem_that_was_not_graded_in_one_run_is_left_out_there(planted):
+    evals, df = planted
+    lost = (evals["run"] == "2-16-0") & (evals["task_id"] == 3)
+    broken = evals.assign(correct=evals["correct"].astype(object).mask(lost, None))
+    whole, partly = at_budgets(evals, df), at_budgets(broken, df)
+    assert partly["pass@1"].notna().all() and partly["best"].tolist() == whole["best"].tolist()
+    np.testing.assert_allclose(partly["pass@1"], whole["pass@1"], atol=0.02)
+    fits = [rollouts_law(rows, df, bootstrap=0).params["alpha"] for rows in (evals, broken)]
+    assert fits[0] == pytest.approx(fits[1], abs=0.05)
+
+
+def test_a_best_value_at_the_edge_is_said_and_runs_without_a_comparison_are_refused(planted):
+    fit = rollouts_law(*study(n=(8, 16, 32), prompts=(16,)), bootstrap=50)
+    assert any("the least or largest tried" in text for text in fit.warnings)
+    with pytest.raises(UserError, match="The best rollout.n is 16 at every budget"):
+        rollouts_law(*study(n=(16, 32, 64), prompts=(16,), exponent=0.1))
+    evals, df = planted
+    with pytest.raises(UserError, match="needs three values of it or more, and these runs have 2"):
+        at_budgets(evals, df[df["rollout.n"] < 8])
+    with pytest.raises(UserError, match="no budget in common"):
+        at_budgets(evals[evals["step"] == 0], df)
+
+
+def test_a_plan_splits_a_budget_by_the_law(planted, tmp_path):
+    fit = rollouts_law(*planted, bootstrap=300)
+    fit.to_json(tmp_path / "rollouts.json")
+    result = rlkit.plan({"fit": str(tmp_path / "rollouts.json"), "prompts": 32, "budget": [8192, 262_144]})
+    row = result.allocation.iloc[0]
+    assert row["rollout.n"] == pytest.approx(fit.predict({"budget": [8192.0]}).iloc[0])
+    assert row["low"] < row["rollout.n"] < row["high"]
+    assert row["steps"] == pytest.approx(8192 / (32 * round(row["rollout.n"])))
+    text = result.summary()
+    assert "rollouts a prompt" in text and "! budget is 8.19e+03 to 2.62e+05 here, and the fit saw" in text
+    falling = {"law": "power", "params": {"A": 300, "alpha": 0.45}, "prompts": 16, "budget": [1e6]}
+    assert "A group of fewer than 2 rollouts has nothing to compare" in rlkit.plan(falling).summary()
+    with pytest.raises(UserError, match="a law of one column, the budget in rollouts"):
+        rlkit.plan({"law": "chinchilla", "params": {"E": 1, "A": 1, "alpha": 1, "B": 1, "beta": 1},
+                    "prompts": 8, "budget": [1e4]})  # fmt: skip
