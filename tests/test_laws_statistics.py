@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from laws_data import answers, curve, planted
+from scipy.optimize import least_squares
 from scipy.special import expit
 
 import rlkit
 from rlkit.errors import UserError
 from rlkit.laws import backtest, compare, fit_pass_rates, laws, tan_by_size
+from rlkit.laws.fitting import with_draws
 
 SIZES = np.repeat([1e4, 3e4, 6e4, 1e5, 3e5], 2)
 
@@ -224,6 +226,21 @@ def test_pass_rates_along_training_have_a_law_for_each_group():
     late = along_training().query("run != 'slow-1' or step != 20")
     with pytest.raises(UserError, match="different steps"):
         fit_pass_rates(late, "power", group="cell", **options)
+
+
+def test_draws_are_at_their_optimum_where_the_estimate_is_at_a_bound():
+    x, rng = np.repeat([10.0, 20, 40, 80, 160], 3), np.random.default_rng(0)
+    y, *values = 0.9 * x**-0.05 * np.exp(0.02 * rng.standard_normal((21, 15)))
+    fit = rlkit.fit(pd.DataFrame({"x": x, "y": y}), "saturating_power", y="y", bootstrap=0)
+    assert fit.at_bound == {"E": 0}
+    for params, seen in zip(with_draws(fit, np.array(values), 20, 15, ()).draws, values, strict=True):
+
+        def residuals(p, seen=seen):
+            return np.log((p[0] + p[1] * x ** -p[2]) / seen)
+
+        starts = ([0.01, 0.9, 0.05], [0.5, 0.4, 0.2], [0.7, 0.5, 1], [0.75, 2, 2])
+        best = min(least_squares(residuals, s, bounds=(0, np.inf), x_scale=0.1).cost for s in starts)
+        assert (residuals(params) ** 2).sum() / 2 <= best * (1 + 1e-4)
 
 
 @pytest.mark.parametrize(("best", "inside"), [(0.6, True), (1.5, False)])

@@ -16,7 +16,7 @@ from rlkit.laws import intervals, report, table
 from rlkit.laws.intervals import RESAMPLES, Draws
 from rlkit.laws.law import Law, Space, resolve
 from rlkit.laws.optimum import Optimum, search
-from rlkit.laws.solver import Loss, make_loss, minimise, to_space
+from rlkit.laws.solver import Loss, Solution, make_loss, minimise, to_space
 from rlkit.seeds import generator
 
 Band = Literal["confidence", "prediction"]
@@ -285,9 +285,14 @@ def resample_runs(
 
 def with_draws(one: LawFit, values: np.ndarray, asked: int, units: int, notes: Sequence[str]) -> LawFit:
     """The fit with resamples from values (B, n) of y, of so many independent units; others of `asked` are lost."""
-    targets = to_space(values, "linear", one.problem.space)[0]
+    targets, weights = to_space(values, "linear", one.problem.space)[0], one.table.weights[None]
     start, losses = np.repeat(one.z[None], len(values), axis=0), one.loss.path(one.spread, near=True)
-    solved = minimise(one.problem, start, targets, one.table.weights, losses, 1e-12)
+    solved = minimise(one.problem, start, targets, weights, losses, 1e-12)
+    # An estimate at a bound has no slope there, so that a draw may have to start elsewhere.
+    pool, first = intervals.known_optima(one, losses), np.arange(min(8, len(values)))
+    again = intervals.refit(replace(one.problem, central=False), losses, pool, one.z, targets, weights, first)
+    better = np.flatnonzero(again.objective < solved.objective * (1 - 1e-6))
+    solved.put(better, Solution(*(part[better] for part in again)))
     usable = np.isfinite(solved.objective)
     draws = Draws(one.law.from_z(solved.z[usable])[0], asked - int(usable.sum()), "cluster", units, units - 1)
     return replace(one, given=draws, notes=tuple(notes))

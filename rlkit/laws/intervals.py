@@ -171,7 +171,7 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
             means = absorbed(found) @ (np.eye(units)[rows.cluster] * np.bincount(rows.cluster) ** -0.5)
             kind, freedom = "wild cluster", max(units - float((means**2).sum()), 1.0)
     y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
-    rng, pool = generator("laws", "bootstrap", seed), _pool(found, losses)
+    rng, pool = generator("laws", "bootstrap", seed), known_optima(found, losses)
     if kind in ("case", "cluster"):
         weights = draw_weights(rows, count, rng)
         cells = rows.cells()
@@ -215,7 +215,7 @@ def runaways(law: Law, values: np.ndarray, params: Mapping[str, float]) -> dict[
     return found
 
 
-def _pool(found: Optimum, losses: Sequence[Loss]) -> np.ndarray:
+def known_optima(found: Optimum, losses: Sequence[Loss]) -> np.ndarray:
     """Where resamples may start: the known optima, or ones held away from bounds, where there is no slope."""
     law, problem = found.law, found.problem
     if not found.at_bound:
