@@ -68,7 +68,8 @@ def allocate(
 
 
 def _ends(draws: Draws, found: np.ndarray, space: Space, level: float) -> np.ndarray:
-    """(2, …) the interval of found[0] from what the resamples give, found[1:], taken in a space."""
+    """(2, …) the interval of found[0] from what the resamples give, found[1:], taken in a space where that has it."""
+    space = space if found.min() > 0 else "linear"
     center, *rest = to_space(found, "linear", space)[0]
     return to_space(draws.ends(np.array(rest), center, level), space, "linear")[0]
 
