@@ -130,7 +130,8 @@ def test_python_runs(page, text, project, monkeypatch):
         text = text.replace(large, small)
     names: dict[str, Any] = {"__name__": "__main__"}
     if "register(" in text or "@rlkit.law" in text:  # names that a process may have once
-        return python(f"import rlkit\n{text}")
+        python(f"import rlkit\n{text}")
+        return
     exec(KNOWN, names)
     code = compile(text, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     made = eval(code, names)
