@@ -14,12 +14,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from rlkit.config import LINEAR
 from rlkit.errors import UserError
-from rlkit.params import Positive
 
 PHASES = ("sft", "rollout", "old_log_prob", "ref", "critic", "update")
 
@@ -49,13 +48,13 @@ class Shape:
     """The dimensions of a decoder with grouped-query attention and a gated MLP, on which its parameters, memory and
     FLOPs depend. rlkit.models.shapes has those of known models."""
 
-    layers: Positive
-    hidden: Positive
-    intermediate: Positive
-    heads: Positive
-    kv_heads: Positive
-    head_dim: Positive
-    vocab: Positive  # rows of the output head; 1 is a critic's
+    layers: PositiveInt
+    hidden: PositiveInt
+    intermediate: PositiveInt
+    heads: PositiveInt
+    kv_heads: PositiveInt
+    head_dim: PositiveInt
+    vocab: PositiveInt  # rows of the output head; 1 is a critic's
     tied: bool = False  # input and output embeddings are one
     bias: bool = False  # of queries, keys and values (Qwen2)
     qk_norm: bool = False  # queries and keys are normed (Qwen3)

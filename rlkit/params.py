@@ -15,8 +15,6 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from rlkit.errors import UserError, did_you_mean
 
 VALUES = 1_000_000  # of a params file once its aliases are written out
-Positive = Annotated[int, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from rlkit.agents.agents import each
-from rlkit.config import Model, Optimizer, Positive, RunConfig, Section
+from rlkit.config import Model, Optimizer, RunConfig, Section
 from rlkit.environments.base import BaseEnvironment, Problem, as_environment
 from rlkit.environments.episode import Trajectory
 from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes
@@ -38,18 +38,18 @@ class AgenticConfig(Section):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Every action token of an episode weighs exp(return / (temperature · std of returns)): towards 0 only the best
     count, large values are plain behaviour cloning."""
-    epochs: Positive = 4
+    epochs: PositiveInt = 4
     """Passes over the episodes."""
-    batch_size: Positive | None = None
+    batch_size: PositiveInt | None = None
     """Episodes an optimizer step. None: 32, or an eighth of them where that is fewer."""
     optim: Optimizer | None = None
     """None: cosine from 4e-3 where all weights train and 1e-3 for an adapter, after a warm-up of a fifth of the steps,
     at most 20."""
-    max_length: Positive = 2048
+    max_length: PositiveInt = 2048
     """Longest episode in tokens, prompt included; longer ones are left out and counted."""
-    max_response_length: Positive = 512
+    max_response_length: PositiveInt = 512
     """Tokens of an episode that the trained model plays."""
-    max_turn_length: Positive = 64
+    max_turn_length: PositiveInt = 64
     """Tokens of one of its turns."""
 
 

@@ -11,9 +11,9 @@ from rlkit.config.reward import OverlongBuffer, RewardConfig
 from rlkit.config.rollout import RolloutConfig
 from rlkit.config.run import UNHASHED, RunConfig, load
 from rlkit.config.trainer import Trainer
-from rlkit.params import Positive, Section
+from rlkit.params import Section
 
 __all__ = [
     "LINEAR", "UNHASHED", "Actor", "Algorithm", "Critic", "Data", "Evaluation", "Model", "Optimizer", "OverlongBuffer",
-    "Positive", "RewardConfig", "RolloutConfig", "RolloutCorrection", "RunConfig", "Section", "Trainer", "load",
+    "RewardConfig", "RolloutConfig", "RolloutCorrection", "RunConfig", "Section", "Trainer", "load",
 ]  # fmt: skip

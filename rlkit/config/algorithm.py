@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
-from rlkit.params import NonNegative, Positive, Section, Share
+from rlkit.params import Section, Share
 
 
 class KLControl(Section):
@@ -12,11 +12,11 @@ class KLControl(Section):
 
     type: Literal["fixed", "adaptive"] = "fixed"
     """adaptive: move kl_coef so that the measured KL approaches target_kl (Ziegler et al. 2019)."""
-    kl_coef: NonNegative = 0.001
+    kl_coef: NonNegativeFloat = 0.001
     """The coefficient, or its first value."""
-    horizon: Positive = 10_000
+    horizon: PositiveInt = 10_000
     """Samples over which the adaptive coefficient reacts."""
-    target_kl: NonNegative = 0.1
+    target_kl: NonNegativeFloat = 0.1
     """KL in nats a token that the adaptive coefficient aims at."""
 
 
@@ -33,7 +33,7 @@ class FilterGroups(Section):
     """Sample batch after batch until `data.train_batch_size` groups differ within themselves; these train."""
     metric: Literal["acc", "score", "seq_reward"] = "acc"
     """What must differ: whether answers are right, or their reward (score and seq_reward are the same)."""
-    max_num_gen_batches: Annotated[int, Field(ge=0)] = 0
+    max_num_gen_batches: NonNegativeInt = 0
     """Most batches for one step; a step that needs more ends the run. 0 is no limit."""
 
 
@@ -43,7 +43,7 @@ class RolloutCorrection(Section):
 
     rollout_is: Literal["token", "sequence"] | None = None
     """The ratio of each token, or of the whole sequence; none is no correction."""
-    rollout_is_threshold: Annotated[float, Field(gt=0)] = 2.0
+    rollout_is_threshold: PositiveFloat = 2.0
     """Cap of the ratio."""
 
 
@@ -120,23 +120,23 @@ class Algorithm(Section):
 class Optimizer(Section):
     """AdamW with warm-up; names are verl's."""
 
-    lr: NonNegative = 1e-4
+    lr: NonNegativeFloat = 1e-4
     """Learning rate at `lr_reference_params` non-embedding parameters."""
-    lr_reference_params: Annotated[float, Field(gt=0)] = 1e5
+    lr_reference_params: PositiveFloat = 1e5
     """N0 of the learning-rate rule lr·(N/N0)^lr_exponent."""
     lr_exponent: float = 0.0
     """Exponent of the learning-rate rule; 0 is the same rate for every size."""
-    lr_warmup_steps: Annotated[int, Field(ge=0)] = 0
+    lr_warmup_steps: NonNegativeInt = 0
     """Steps of linear warm-up."""
     lr_scheduler_type: Literal["constant", "cosine"] = "constant"
     """After the warm-up; cosine ends at min_lr_ratio."""
     min_lr_ratio: Share = 0.0
     """Last learning rate over the peak."""
-    weight_decay: NonNegative = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     """Decoupled weight decay."""
     betas: tuple[Share, Share] = (0.9, 0.999)
     """Adam's decay rates."""
-    clip_grad: NonNegative = 1.0
+    clip_grad: NonNegativeFloat = 1.0
     """Largest gradient norm; 0 leaves gradients as they are."""
 
 
@@ -151,17 +151,17 @@ class PolicyLoss(Section):
     )  # fmt: skip
     """Any loss that verl registers: vanilla, gspo, cispo, gpg, sapo, clip_cov, kl_cov, geo_mean, dppo_tv, dppo_kl
     …"""
-    clip_cov_ratio: NonNegative = 0.0002
+    clip_cov_ratio: NonNegativeFloat = 0.0002
     """clip_cov: share of tokens whose gradient is stopped."""
     clip_cov_lb: float = 1.0
     """clip_cov: lower bound of the covariance."""
     clip_cov_ub: float = 5.0
     """clip_cov: upper bound of the covariance."""
-    kl_cov_ratio: NonNegative = 0.0002
+    kl_cov_ratio: NonNegativeFloat = 0.0002
     """kl_cov: share of tokens that get the KL penalty."""
-    ppo_kl_coef: NonNegative = 0.1
+    ppo_kl_coef: NonNegativeFloat = 0.1
     """kl_cov: coefficient of that penalty."""
-    dro_beta: NonNegative | None = None
+    dro_beta: NonNegativeFloat | None = None
     """dro: coefficient of the quadratic penalty; dro requires it."""
 
 
@@ -174,35 +174,35 @@ LossAgg = Literal[
 class Actor(Section):
     """The policy's update."""
 
-    ppo_mini_batch_size: Annotated[int, Field(ge=0)] = 0
+    ppo_mini_batch_size: NonNegativeInt = 0
     """Prompts per optimizer step, of the critic too; 0 is the whole batch (on-policy)."""
-    ppo_micro_batch_size: Annotated[int, Field(ge=0)] = 0
+    ppo_micro_batch_size: NonNegativeInt = 0
     """Sequences a forward pass; 0 is as many as `micro_batch_tokens` allows. Never changes the gradient."""
-    micro_batch_tokens: Positive | None = None
+    micro_batch_tokens: PositiveInt | None = None
     """Tokens per forward pass when ppo_micro_batch_size is 0. Unset is 8,192 on a CPU, 32,768 on a GPU, halved while
     its memory does not hold a pass, and verl's own 16,384 in a verl run. Never changes the gradient."""
-    ppo_epochs: Positive = 1
+    ppo_epochs: PositiveInt = 1
     """Passes over each batch."""
-    clip_ratio: NonNegative = 0.2
+    clip_ratio: NonNegativeFloat = 0.2
     """PPO's clip range."""
-    clip_ratio_low: NonNegative | None = None
+    clip_ratio_low: NonNegativeFloat | None = None
     """Lower clip range; default clip_ratio."""
-    clip_ratio_high: NonNegative | None = None
+    clip_ratio_high: NonNegativeFloat | None = None
     """Upper clip range (clip-higher, DAPO, arXiv 2503.14476); default clip_ratio."""
     clip_ratio_c: Annotated[float, Field(gt=1)] = 3.0
     """Dual-clip bound for negative advantages (arXiv 1912.09729)."""
     loss_agg_mode: LossAgg = "token-mean"
     """How token losses become one number: verl's modes, and prompt-mean-token-mean, the mean over prompts of the mean
     over all tokens of a prompt's samples (ScaleRL, arXiv 2510.13786; vanilla, cispo and gpg)."""
-    loss_scale_factor: Positive | None = None
+    loss_scale_factor: PositiveInt | None = None
     """Constant denominator of seq-mean-token-sum-norm; default max_response_length."""
     use_kl_loss: bool = False
     """Add the KL to the reference policy to the loss."""
-    kl_loss_coef: NonNegative = 0.001
+    kl_loss_coef: NonNegativeFloat = 0.001
     """Its coefficient."""
     kl_loss_type: KLPenalty = "low_var_kl"
     """Its estimator. k1 has no gradient in expectation; a trailing + takes k2's gradient (unbiased)."""
-    entropy_coeff: NonNegative = 0.0
+    entropy_coeff: NonNegativeFloat = 0.0
     """Coefficient of the entropy bonus."""
     use_torch_compile: bool | None = None
     """Compile what stands between the matrix products of the update's and the torch sampler's passes, which takes
@@ -225,7 +225,7 @@ class Actor(Section):
 class CriticModel(Section):
     """The critic's weights."""
 
-    lora_rank: Annotated[int, Field(ge=0)] | None = None
+    lora_rank: NonNegativeInt | None = None
     """Rank of the critic's own adapter over the base that a LoRA policy has frozen; unset is model.lora_rank. 0
     trains a whole copy of the first weights, as is always done for a policy that trains whole."""
 
@@ -235,9 +235,9 @@ class Critic(Section):
 
     model: CriticModel = CriticModel()
     optim: Optimizer = Optimizer(lr=1e-3)
-    cliprange_value: NonNegative = 0.5
+    cliprange_value: NonNegativeFloat = 0.5
     """Clip range of the value update."""
-    ppo_epochs: Positive = 1
+    ppo_epochs: PositiveInt = 1
     """Passes over each batch."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: NonNegativeInt = 0
     """Steps in which only the critic is trained."""

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from rlkit.domains import sources
-from rlkit.params import NonNegative, Positive, Section, Share, refuse
+from rlkit.params import Section, Share, refuse
 
 if TYPE_CHECKING:
     Source = Any  # a component; which one, the registry decides at run time
@@ -16,9 +16,9 @@ else:
 class Stage(Section):
     """Mixture weights from one step on."""
 
-    start: Positive
+    start: PositiveInt
     """First step of the stage; the first stage starts at 1."""
-    weights: tuple[NonNegative, ...]
+    weights: tuple[NonNegativeFloat, ...]
     """One weight a source of `data.train`, in its order."""
 
 
@@ -27,20 +27,20 @@ class Data(Section):
 
     train: tuple[Source, ...] = Field(default=({"kind": "arithmetic"},), validate_default=True)
     """Sources of training tasks, each with a `kind`, a `weight` and its own options."""
-    train_batch_size: Positive = 64
+    train_batch_size: PositiveInt = 64
     """Prompts a step (P)."""
-    max_prompt_length: Positive = 256
+    max_prompt_length: PositiveInt = 256
     """Longest prompt in tokens; a longer one, of training or held-out tasks, is an error before the first step."""
     filter_overlong_prompts: bool = False
     """Leave out training and held-out tasks with longer prompts, and say how many, instead."""
     apply_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Variables of the chat template, e.g. {enable_thinking: false}; a saved model keeps them in its template."""
-    max_response_length: Positive = 16
+    max_response_length: PositiveInt = 16
     """Most tokens sampled for one response; for an environment, for the whole episode."""
     train_max_samples: Annotated[int, Field(ge=-1)] = -1
     """Unique training tasks (data volume D); -1 is as many as the steps ask for. A smaller D is part of a larger
     one."""
-    max_epochs: Annotated[int, Field(ge=0)] = 0
+    max_epochs: NonNegativeInt = 0
     """Most passes over the unique tasks; a run that needs more is refused, or stopped where it draws further tasks for
     some that it leaves out. 0 is no limit."""
     order: Literal["mixed", "curriculum", "sequential", "stages"] = "mixed"
@@ -93,20 +93,20 @@ class Evaluation(Section):
 
     sources: tuple[Source, ...] | None = None
     """Held-out tasks; default: the held-out part of each training source."""
-    size: Positive = 200
+    size: PositiveInt = 200
     """Held-out tasks, spread evenly over the sources."""
     suites: tuple[Source, ...] = ()
     """Benchmarks and files that are evaluated whole, each apart from the held-out tasks and from the others, and kept
     out of training: a benchmark's name, or a source with its options."""
     seed: int = 0
     """Seed of the held-out choice: the same set for every run of a study."""
-    n: Positive = 4
+    n: PositiveInt = 4
     """Samples a task."""
-    temperature: Annotated[float, Field(ge=0)] = 1.0
+    temperature: NonNegativeFloat = 1.0
     """Sampling temperature; 0 is greedy (then n must be 1)."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus of evaluation samples."""
-    pass_at: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1,)
+    pass_at: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (1,)
     """The k of pass@k; none above n."""
 
     @field_validator("suites", mode="before")

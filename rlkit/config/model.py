@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator
 
 from rlkit.config.data import Source
-from rlkit.params import NonNegative, Positive, Section, Share, refuse
+from rlkit.params import Section, Share, refuse
 
 LINEAR: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """A layer's linear modules, which may get an adapter."""
@@ -24,11 +24,11 @@ class WarmStart(Section):
     sources: tuple[Source, ...] | None = None
     """Worked problems, e.g. {kind: file, path: worked.parquet}: extra_info.solution, or else the ground truth, is the
     answer. Unset is data.train."""
-    steps: Positive = 400
+    steps: PositiveInt = 400
     """Optimizer steps."""
-    batch_size: Positive = 256
+    batch_size: PositiveInt = 256
     """Worked problems a step."""
-    lr: NonNegative = 2e-3
+    lr: NonNegativeFloat = 2e-3
     """Peak learning rate, cosine to zero."""
     seed: int = 0
     """Seed of initial weights and problems, which the seeds of a study then share; `run` is the run's own seed, so
@@ -50,7 +50,7 @@ class Model(Section):
     """Keep only each layer's input for the backward pass: less memory, a third more compute."""
     lora_rank: int = Field(default=0, ge=0)
     """Rank of the LoRA adapter; 0 trains all weights."""
-    lora_alpha: Positive = 16
+    lora_alpha: PositiveInt = 16
     """Scale of the adapter: its output is multiplied by lora_alpha / lora_rank."""
     lora_dropout: Share = 0.0
     """Dropout before the adapter."""

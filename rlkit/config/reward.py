@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
-from rlkit.params import NonNegative, Positive, Section, Share
+from rlkit.params import Section, Share
 
 
 class OverlongBuffer(Section):
@@ -15,9 +15,9 @@ class OverlongBuffer(Section):
 
     enable: bool = False
     """Whether training rewards are lowered; evaluations never are."""
-    len: Positive = 4096
+    len: PositiveInt = 4096
     """Tokens of the buffer."""
-    penalty_factor: NonNegative = 1.0
+    penalty_factor: NonNegativeFloat = 1.0
     """What an answer that fills the buffer loses."""
 
 
@@ -33,11 +33,11 @@ class RewardConfig(Section):
     env_vars: tuple[str, ...] = ()
     """Environment variables that custom_reward_function is given. It runs as nobody where you are root, and else as
     you: then it can read the variables of your other processes, this run's included."""
-    num_workers: Annotated[int, Field(ge=0)] = 0
+    num_workers: NonNegativeInt = 0
     """Grading processes; 0 is one a CPU core, at most 8."""
-    timeout: Annotated[float, Field(gt=0)] = 10.0
+    timeout: PositiveFloat = 10.0
     """Seconds an answer may take, and each test of a program."""
-    total_timeout: Annotated[float, Field(gt=0)] = 60.0
+    total_timeout: PositiveFloat = 60.0
     """Seconds that all tests of one program may take together."""
     max_error_rate: Share = 0.05
     """The run stops when more of a step cannot be graded."""

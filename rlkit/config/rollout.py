@@ -1,11 +1,11 @@
 """How responses are sampled, with torch or vLLM: `rollout.*`."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from rlkit.params import Positive, Section, Share, refuse
+from rlkit.params import Section, Share, refuse
 
 
 class Interruption(Section):
@@ -15,7 +15,7 @@ class Interruption(Section):
 
     enable: bool = False
     """Whether long answers are interrupted."""
-    reserve: Positive = 512
+    reserve: PositiveInt = 512
     """Last tokens of data.max_response_length, for the phrase and the answer after it."""
     phrase: str = "\n\nThe time is up, so I give my final answer now.\n</think>\n\n"
     """What is forced, encoded by the model's tokenizer, the end of its reasoning included."""
@@ -28,24 +28,24 @@ class RolloutConfig(Section):
     name: Literal["torch", "vllm", "auto"] = "auto"
     """torch decodes with a static key-value cache, on a GPU in CUDA graphs; vllm runs vLLM in this process; auto is
     the one that is faster for the model's size."""
-    n: Positive = 8
+    n: PositiveInt = 8
     """Samples a prompt (G)."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    temperature: PositiveFloat = 1.0
     """Sampling temperature; the trainer's log-probs are taken at the same one."""
-    max_turn_length: Annotated[int, Field(ge=0)] = 0
+    max_turn_length: NonNegativeInt = 0
     """Most tokens of one turn in an environment; 0 is what is left of the episode."""
     interruption: Interruption = Interruption()
-    max_num_seqs: Positive = 4096
+    max_num_seqs: PositiveInt = 4096
     """Most sequences decoded together."""
     gpu_memory_utilization: Share = 0.0
     """Share of the GPU's memory for vLLM; 0 computes it from what is free and what the sequences need, and is 0.5 in
     a verl run."""
-    tensor_model_parallel_size: Positive = 1
+    tensor_model_parallel_size: PositiveInt = 1
     """GPUs that share one copy of the sampler's weights, in a verl run."""
-    max_logprob_gap: Annotated[float, Field(gt=0)] | None = None
+    max_logprob_gap: PositiveFloat | None = None
     """Largest mean |log-prob difference| a token between sampler and trainer, in nats. Unset is 0.02, and 0.05 in
     bfloat16, whose rounding alone moves log-probs by 0.02 to 0.03."""
-    sync_check_freq: Annotated[int, Field(ge=0)] = 0
+    sync_check_freq: NonNegativeInt = 0
     """Above 0, a step whose difference is larger than max_logprob_gap ends the run; 0 warns."""
 
     @model_validator(mode="before")

@@ -1,16 +1,16 @@
 """The loop, its checkpoints and its machines: `trainer.*` and `async_training.*`."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from rlkit.params import Positive, Section
+from rlkit.params import Section
 
 
 class AsyncTraining(Section):
     """Responses that are sampled ahead of learning; names are those of verl's fully asynchronous trainer."""
 
-    trigger_parameter_sync_step: Positive = 1
+    trigger_parameter_sync_step: PositiveInt = 1
     """Steps between weights for the sampler. Above 1 the responses of so many steps are sampled at once, which is
     faster on a GPU, and learnt from batch by batch (algorithm.filter_groups uses them up sooner);
     algorithm.rollout_correction makes up for weights that are older than the trainer's."""
@@ -21,20 +21,20 @@ class EarlyStop(Section):
 
     metric: str | None = None
     """Metric of the evaluations that is to rise, e.g. eval/pass@1 or eval/pass@1/<data_source>; unset never stops."""
-    patience: Positive = 3
+    patience: PositiveInt = 3
     """Evaluations in a row without a new best after which the run is finished."""
 
 
 class Trainer(Section):
     """The loop."""
 
-    total_training_steps: Positive = 100
+    total_training_steps: PositiveInt = 100
     """Optimizer rounds: one batch of prompts each."""
-    test_freq: Annotated[int, Field(ge=0)] = 20
+    test_freq: NonNegativeInt = 20
     """Steps between evaluations; step 0 and the last are always evaluated."""
-    save_freq: Annotated[int, Field(ge=0)] = 20
+    save_freq: NonNegativeInt = 20
     """Steps between checkpoints; the last step is always saved."""
-    max_actor_ckpt_to_keep: Positive = 2
+    max_actor_ckpt_to_keep: PositiveInt = 2
     """Checkpoints kept."""
     early_stop: EarlyStop = EarlyStop()
     keep_best: str | None = None
@@ -49,15 +49,15 @@ class Trainer(Section):
     """Where metrics go besides the run store."""
     backend: Literal["local", "verl"] = "local"
     """local trains in this process, on one CPU or GPU. verl trains on verl over Ray, on any number of GPUs."""
-    nnodes: Positive = 1
+    nnodes: PositiveInt = 1
     """Machines of a verl run."""
-    n_gpus_per_node: Positive = 1
+    n_gpus_per_node: PositiveInt = 1
     """GPUs of each of them."""
-    stall_timeout: Annotated[float, Field(gt=0)] = 1800.0
+    stall_timeout: PositiveFloat = 1800.0
     """Seconds without a sign of progress after which a verl run is ended."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto is the GPU where there is one."""
     tf32: bool = False
     """Float32 products on a GPU's tensor cores, which round their factors to 10 bits: faster and less exact."""
-    num_threads: Annotated[int, Field(ge=0)] = 0
+    num_threads: NonNegativeInt = 0
     """CPU threads of this run; 0 is all cores."""

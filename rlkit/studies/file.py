@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, PositiveInt
 
-from rlkit.config import Positive, RunConfig, Section, load
+from rlkit.config import RunConfig, Section, load
 from rlkit.errors import UserError
 from rlkit.models.shapes import LADDER
 from rlkit.params import flatten, override, read_yaml, validate
@@ -45,7 +45,7 @@ class StudyConfig(Section):
     holdout: dict[str, Values] = Field({})
     """A cell that has one of these values under each of these keys (of the grid, `seed` or `variant`) is held
     out of every fit."""
-    holdout_after: Positive | None = None
+    holdout_after: PositiveInt | None = None
     """Evaluations after this training step are held out of the laws along training."""
     baselines: dict[str, Any] = Field({})
     """With which value of a grid's key, or which `variant`, the others are compared in pairs; default the first of
