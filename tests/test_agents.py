@@ -25,6 +25,7 @@ from rlkit.measures.episodes import (
     transition_counts,
 )
 from rlkit.models.ladder import byte_tokenizer
+from rlkit.models.loading import load_policy
 from rlkit.params import validate
 from rlkit.training.export import open_saved
 
@@ -146,6 +147,14 @@ def test_training_lowers_the_loss_repeats_exactly_and_can_be_saved(tmp_path):
     again.model = Model.model_validate({"path": again.model.path})
     problems = ENV.problems("test", 3)
     assert again.test_inference(problems) == trainer.test_inference(problems)
+
+
+def test_a_loaded_policy_trains_as_the_section_that_it_was_loaded_from():
+    section = Model(path="ladder-30k", lora_rank=4, lora_dropout=0.2)
+    episodes = run_episodes(ExpertAgent(), ENV, ENV.problems("train", 24))
+    trainers = [AgenticTrainer(m, ENV, AgenticConfig(epochs=2)) for m in (section, load_policy(section))]
+    named, loaded = (t.train(t.prepare_training_data(episodes)).losses for t in trainers)
+    assert named == loaded
 
 
 def test_a_pretrained_model_gets_the_small_adapter(tmp_path):

@@ -118,8 +118,10 @@ class AgenticTrainer:
             raise UserError(f"The model is {model!r}: give a name, a folder, a Model section or a Policy.")
         self.device = device_of(validate(RunConfig, {"trainer": {"device": device}}))
         self._policy = model if isinstance(model, Policy) else None
-        section = Model() if isinstance(model, Policy) else model
-        self.model = section if isinstance(section, Model) else named_model(str(section), self.device)
+        if isinstance(model, Policy):
+            self.model = section_of(model)
+        else:
+            self.model = model if isinstance(model, Model) else named_model(str(model), self.device)
         self.environment = None if environment is None else as_environment(environment)
         self.config: AgenticConfig = validate(AgenticConfig, config or {})
         self.seed, self.left_out = seed, 0
@@ -237,6 +239,12 @@ def check_items(given: Any, kind: type, noun: str, source: str) -> Sequence[Any]
     raise UserError(
         f"There are no {noun} to train on in {str(given)[:100]}: {source} returns a list of them."
     )
+
+
+def section_of(policy: Policy) -> Model:
+    """What of a `Model` section counts in training: the adapter of a loaded policy, if any."""
+    adapter = getattr(policy.model, "peft_config", {}).get("default")
+    return Model(lora_rank=adapter.r, lora_dropout=adapter.lora_dropout) if adapter else Model()
 
 
 def named_model(path: str, device: str) -> Model:

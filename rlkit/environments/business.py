@@ -1,10 +1,10 @@
 """Business decisions: choose one of several options whose payoffs are hidden until they are looked into."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, Field, FiniteFloat, PrivateAttr, model_validator
 
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
 from rlkit.environments.base import Params, Problem
@@ -76,14 +76,6 @@ class Case(BaseModel):
         return mean + self.aversion * tail
 
 
-class State(NamedTuple):
-    """`known` is what the agent has found out: "market", "options" and names of options."""
-
-    case: Case
-    known: frozenset[str] = frozenset()
-    decision: str = ""
-
-
 @environments.register("business")
 class Business(BaseEnvironment):
     """Find out what is worth knowing, then decide.
@@ -111,6 +103,12 @@ class Business(BaseEnvironment):
     kind: Literal["business"] = "business"
     options: Annotated[int, Field(ge=2, le=8)] = 4
     """Options of a generated case."""
+
+    _case: Case = PrivateAttr()
+    _known: frozenset[str] = (
+        PrivateAttr()
+    )  # what the agent has found out: "market", "options", names of options
+    _decision: str = PrivateAttr("")
 
     def problem(self, rng: np.random.Generator) -> Problem:
         while True:
@@ -142,7 +140,7 @@ class Business(BaseEnvironment):
         case = validate(Case, problem, "business problem")
         if not any(map(case.feasible, case.options)):
             raise UserError("No option is within budget and staff; give a case that can be decided.")
-        self._state = State(case)
+        self._case, self._known, self._decision = case, frozenset(), ""
         titles = "; ".join(f"{name}: {o.title}" for name, o in case.options.items())
         return (
             f"You advise {case.company}. Budget {case.budget:g}, staff {case.staff}, aversion {case.aversion:g}. "
@@ -150,7 +148,7 @@ class Business(BaseEnvironment):
         )
 
     def act(self, action: str, params: Params) -> ActionResult:
-        case: Case = self._state.case
+        case = self._case
         if action == "analyze_situation":
             text = ", ".join(f"{s} {c:.0%}" for s, c in zip(STATES, case.chances, strict=True))
             return self._learn("market", action, f"Market: {text}.")
@@ -162,7 +160,7 @@ class Business(BaseEnvironment):
             raise InvalidAction(f"{name[:40]!r} is no option: name one of {', '.join(case.options)}.")
         if action == "make_decision":
             return self._decide(name)
-        if "market" in self._state.known:
+        if "market" in self._known:
             mean, tail, share = case.figures(name)
             return self._learn(name, action, f"{name}: EV {mean:.1f}, CVaR {tail:.1f}, ROI {share:.0%}.")
         option = case.options[name]
@@ -171,12 +169,11 @@ class Business(BaseEnvironment):
         return self._learn(name, action, text)
 
     def _learn(self, what: str, action: str, text: str) -> ActionResult:
-        self._state = self._state._replace(known=self._state.known | {what})
+        self._known |= {what}
         return ActionResult(text, -FEE[action], False)
 
     def _decide(self, name: str) -> ActionResult:
-        case: Case = self._state.case
-        self._state = self._state._replace(decision=name)
+        case, self._decision = self._case, name
         worths = {n: case.worth(n) for n in case.options if case.feasible(n)}
         low, high = min(worths.values()), max(worths.values())
         parts = dict(zip(("expected_value", "cvar", "roi"), case.figures(name), strict=True))
@@ -188,7 +185,7 @@ class Business(BaseEnvironment):
 
     def expert(self) -> tuple[str, Params]:
         """Learn the market and the costs, look into what is feasible, then take the best."""
-        case, known, _ = self._state
+        case, known = self._case, self._known
         if "market" not in known:
             return "analyze_situation", {}
         if "options" not in known:
@@ -202,7 +199,7 @@ class Business(BaseEnvironment):
     def sample_params(self, action: str, rng: np.random.Generator) -> Params:
         if action not in ("evaluate_risks", "make_decision"):
             return {}
-        return {"value": str(rng.choice(list(self._state.case.options)))}
+        return {"value": str(rng.choice(list(self._case.options)))}
 
     def solution(self) -> str:
-        return self._state.decision
+        return self._decision

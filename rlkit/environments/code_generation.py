@@ -5,10 +5,10 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from rlkit.config import RewardConfig
 from rlkit.domains.grading import Grading
@@ -31,18 +31,6 @@ FAMILIES = (  # argument (numbers xs or a text s), what is asked, and a program 
 )  # fmt: skip
 
 Cases = tuple[tuple[Any, Any], ...]  # argument and answer
-
-
-class State(NamedTuple):
-    """A problem and the program so far; `best` is the largest share of visible tests passed in a test run."""
-
-    description: str
-    reference: str
-    visible: Cases
-    hidden: Cases
-    source: str = ""
-    shown: int = 0
-    best: float = 0.0
 
 
 @environments.register("code_generation")
@@ -68,6 +56,14 @@ class CodeGeneration(BaseEnvironment):
     timeout: Annotated[float, Field(gt=0, le=60)] = 5.0
     """Seconds that one run of all tests may take."""
 
+    _description: str = PrivateAttr("")
+    _reference: str = PrivateAttr("")
+    _visible: Cases = PrivateAttr(())
+    _hidden: Cases = PrivateAttr(())
+    _source: str = PrivateAttr("")  # the program so far
+    _shown: int = PrivateAttr(0)  # visible tests that the agent has seen
+    _best: float = PrivateAttr(0.0)  # the largest share of visible tests passed in a test run
+
     def problem(self, rng: np.random.Generator) -> Problem:
         name, asked, reference = FAMILIES[int(rng.integers(len(FAMILIES)))]
         k, space = int(rng.integers(2, 10)), dict[str, Any]()
@@ -85,43 +81,40 @@ class CodeGeneration(BaseEnvironment):
         visible, hidden = (tuple((a, b) for a, b in problem[name]) for name in ("visible", "hidden"))
         if not visible or not hidden:
             raise UserError("A code problem has visible and hidden tests, each [argument, answer].")
-        self._state = State(str(problem["description"]), str(problem["reference"]), visible, hidden)
-        return self._state.description
+        self._description, self._reference = str(problem["description"]), str(problem["reference"])
+        self._visible, self._hidden, self._source, self._shown, self._best = visible, hidden, "", 0, 0.0
+        return self._description
 
     def get_valid_actions(self) -> list[str]:
-        names, state = super().get_valid_actions(), self._state
-        if not names:
-            return []
-        hidden = set() if state.source else {"test_code"}
-        hidden |= {"analyze_requirements"} if state.shown == len(state.visible) else set()
+        names = super().get_valid_actions()
+        hidden = set() if self._source else {"test_code"}
+        hidden |= {"analyze_requirements"} if self._shown == len(self._visible) else set()
         return [name for name in names if name not in hidden]
 
     def act(self, action: str, params: Params) -> ActionResult:
-        state: State = self._state
         if action == "analyze_requirements":
-            argument, answer = state.visible[state.shown]
-            self._state = state._replace(shown=state.shown + 1)
+            argument, answer = self._visible[self._shown]
+            self._shown += 1
             return ActionResult(f"solve({argument!r}) returns {answer!r}.", LOOK, False)
         if action == "test_code":
             return self._test()
         source = unfenced(str(params.get("value", ""))).rstrip() + "\n"
         check_source(source)
-        self._state = state._replace(source=source)
+        self._source = source
         return ActionResult(f"Saved {len(source.splitlines())} lines.", 0.0, False)
 
     def _test(self) -> ActionResult:
-        state: State = self._state
-        problems = failures(state.source, state.visible, self.timeout)
+        problems = failures(self._source, self._visible, self.timeout)
         share = problems.count(None) / len(problems)
-        gain = TESTS * (share - state.best) if share > state.best else WASTED
-        self._state = state._replace(best=max(share, state.best))
+        gain = TESTS * (share - self._best) if share > self._best else WASTED
+        self._best = max(share, self._best)
         if share == 1:
-            hidden = failures(state.source, state.hidden, self.timeout).count(None) / len(state.hidden)
+            hidden = failures(self._source, self._hidden, self.timeout).count(None) / len(self._hidden)
             text = f"All visible tests pass, and {hidden:.0%} of the hidden ones."
             info = {"success": hidden == 1, "hidden": hidden}
             return ActionResult(text, gain + HIDDEN * hidden, True, info)
         first = next(i for i, problem in enumerate(problems) if problem)
-        argument, answer = state.visible[first]
+        argument, answer = self._visible[first]
         text = (
             f"{problems.count(None)} of {len(problems)} tests pass. solve({argument!r}) should return {answer!r}, "
             f"but {problems[first]}."
@@ -130,23 +123,23 @@ class CodeGeneration(BaseEnvironment):
 
     def expert(self) -> tuple[str, Params]:
         """Look at one test, write the reference, test it."""
-        if not self._state.shown:
+        if not self._shown:
             return "analyze_requirements", {}
-        if self._state.source != self._state.reference:
-            return "write_function", {"value": self._state.reference}
+        if self._source != self._reference:
+            return "write_function", {"value": self._reference}
         return "test_code", {}
 
     def sample_params(self, action: str, rng: np.random.Generator) -> Params:
         if action in ("analyze_requirements", "test_code"):
             return {}
-        name = "s" if "solve(s)" in self._state.description else "xs"
+        name = "s" if "solve(s)" in self._description else "xs"
         return {"value": f"def solve({name}):\n    return {rng.choice(('None', '0', name))}"}
 
     def format_action(self, action: str, params: Params | None = None) -> str:
         return f"{action}\n{params['value'].rstrip()}" if params and "value" in params else action
 
     def render(self) -> str:
-        return self._state.source or f"# {self._state.description}\n"
+        return self._source or f"# {self._description}\n"
 
 
 def unfenced(text: str) -> str:

@@ -2,11 +2,11 @@
 
 import re
 from functools import cache
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from harper import Linter
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from pyphen import Pyphen
 
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
@@ -35,17 +35,6 @@ SENTENCES = (  # of the expert
 )
 
 
-class State(NamedTuple):
-    """A brief, what is written, and the measures of it."""
-
-    elements: tuple[str, ...]
-    shortest: int
-    longest: int
-    count: int
-    paragraphs: tuple[str, ...] = ()
-    parts: dict[str, float] = {}  # noqa: RUF012
-
-
 @environments.register("creative_writing")
 class CreativeWriting(BaseEnvironment):
     """Write a text on a topic, with required elements, a number of paragraphs and a length in words.
@@ -70,6 +59,12 @@ class CreativeWriting(BaseEnvironment):
     most_paragraphs: Annotated[int, Field(ge=1, le=6)] = 3
     """Paragraphs of a generated brief, at most."""
 
+    _elements: tuple[str, ...] = PrivateAttr(())
+    _words: tuple[int, int] = PrivateAttr((0, 0))  # at least and at most
+    _count: int = PrivateAttr(0)  # of paragraphs
+    _paragraphs: list[str] = PrivateAttr([])
+    _parts: dict[str, float] = PrivateAttr({})  # of what is written
+
     def problem(self, rng: np.random.Generator) -> Problem:
         count = int(rng.integers(1, self.most_paragraphs + 1))
         shortest = 25 * count + 5 * int(rng.integers(3))
@@ -85,29 +80,27 @@ class CreativeWriting(BaseEnvironment):
         elements, count = tuple(map(str, problem["elements"])), int(problem["paragraphs"])
         if not 0 < shortest <= longest or not elements or not 0 < count <= 20:
             raise UserError("A brief has words [shortest, longest], some elements and 1 to 20 paragraphs.")
-        self._state = State(elements, shortest, longest, count)
+        self._elements, self._words, self._count = elements, (shortest, longest), count
+        self._paragraphs, self._parts = [], {}
         return (
             f"Write about {problem['topic']}: {count} paragraph{'s' * (count > 1)}, "
             f"{shortest} to {longest} words, with {', '.join(elements)}."
         )
 
     def get_valid_actions(self) -> list[str]:
-        if not (names := super().get_valid_actions()):
-            return []
-        written = len(self._state.paragraphs)
-        hidden = {"write_paragraph"} if written >= self._state.count else set()
+        written = len(self._paragraphs)
+        hidden = {"write_paragraph"} if written >= self._count else set()
         hidden |= set() if written else {"edit_content", "finish"}
-        return [n for n in names if n not in hidden]
+        return [n for n in super().get_valid_actions() if n not in hidden]
 
     def act(self, action: str, params: Params) -> ActionResult:
-        state, text = self._state, str(params.get("value", "")).strip()
+        text, before = str(params.get("value", "")).strip(), quality(self._parts)
         if action == "finish":
-            total = quality(state.parts)
-            met = all(state.parts[name] == 1.0 for name in ("length", "elements", "structure"))
-            good, said = met and total >= GOOD, f"Brief {'met' if met else 'not met'}, quality {total:.2f}."
-            info = {"success": good, "parts": state.parts}
+            met = all(self._parts[name] == 1.0 for name in ("length", "elements", "structure"))
+            good, said = met and before >= GOOD, f"Brief {'met' if met else 'not met'}, quality {before:.2f}."
+            info = {"success": good, "parts": self._parts}
             return ActionResult(said, FINISHED if good else UNFINISHED, True, info)
-        paragraphs, index = [*state.paragraphs], len(state.paragraphs)
+        index = len(self._paragraphs)
         if action == "edit_content":
             match = re.fullmatch(r"([0-9]{1,2})\s*:(.*)", text, re.DOTALL)
             if match is None or not 1 <= int(match[1]) <= index:
@@ -115,21 +108,20 @@ class CreativeWriting(BaseEnvironment):
             index, text = int(match[1]) - 1, match[2]
         if not words(text):
             raise InvalidAction(f"{action} needs a text.")
-        paragraphs[index : index + 1] = [" ".join(text.split())]
-        parts = self._measured(paragraphs)
-        self._state = state._replace(paragraphs=tuple(paragraphs), parts=parts)
-        shown = ", ".join(f"{name} {value:.2f}" for name, value in parts.items())
-        gain = quality(parts) - quality(state.parts)
-        return ActionResult(f"Measured: {shown}.", TEXT * gain, False, {"parts": parts})
+        self._paragraphs[index : index + 1] = [" ".join(text.split())]
+        self._parts = self._measured()
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in self._parts.items())
+        gain = quality(self._parts) - before
+        return ActionResult(f"Measured: {shown}.", TEXT * gain, False, {"parts": self._parts})
 
-    def _measured(self, paragraphs: list[str]) -> dict[str, float]:
+    def _measured(self) -> dict[str, float]:
         """The parts of a text's quality, each between 0 and 1."""
-        state, text = self._state, "\n\n".join(paragraphs)
+        text, (shortest, longest) = self.render(), self._words
         count = len(words(text))
         return {
-            "length": min(count / state.shortest, 1.0) * min(state.longest / max(count, 1), 1.0),
-            "elements": float(np.mean([mentions(text, e) for e in state.elements])),
-            "structure": sum(len(sentences(p)) >= 2 for p in paragraphs) / state.count,
+            "length": min(count / shortest, 1.0) * min(longest / max(count, 1), 1.0),
+            "elements": float(np.mean([mentions(text, e) for e in self._elements])),
+            "structure": sum(len(sentences(p)) >= 2 for p in self._paragraphs) / self._count,
             "grammar": grammar(text),
             "readability": min(max((flesch(text) - HARD) / (EASY - HARD), 0.0), 1.0),
             "diversity": distinct(text, 2),
@@ -137,13 +129,12 @@ class CreativeWriting(BaseEnvironment):
 
     def expert(self) -> tuple[str, Params]:
         """A plain text from a stock of sentences, each used at most once."""
-        state: State = self._state
-        done = len(state.paragraphs)
-        if done == state.count:
+        done = len(self._paragraphs)
+        if done == self._count:
             return "finish", {}
-        own, written = state.elements[done :: state.count] or state.elements, " ".join(state.paragraphs)
+        own, written = self._elements[done :: self._count] or self._elements, " ".join(self._paragraphs)
         stock = [s for s in SENTENCES if s.split("{e}")[0] not in written] or SENTENCES
-        goal = state.shortest * (done + 1) / state.count + 2
+        goal = self._words[0] * (done + 1) / self._count + 2
         lines: list[str] = []
         while len(lines) < max(len(own), 2) or len(words(written + " " + " ".join(lines))) < goal:
             lines.append(stock[len(lines) % len(stock)].format(e=own[len(lines) % len(own)]))
@@ -152,11 +143,11 @@ class CreativeWriting(BaseEnvironment):
     def sample_params(self, action: str, rng: np.random.Generator) -> Params:
         text = " ".join(str(s).format(e=rng.choice(ELEMENTS)) for s in rng.choice(SENTENCES, 2))
         if action == "edit_content":
-            text = f"{int(rng.integers(1, len(self._state.paragraphs) + 1))}: {text}"
+            text = f"{int(rng.integers(1, len(self._paragraphs) + 1))}: {text}"
         return {} if action == "finish" else {"value": text}
 
     def render(self) -> str:
-        return "\n\n".join(self._state.paragraphs) or "(nothing written yet)"
+        return "\n\n".join(self._paragraphs) or "(nothing written yet)"
 
 
 def quality(parts: dict[str, float]) -> float:

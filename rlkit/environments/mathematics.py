@@ -2,10 +2,10 @@
 
 import re
 from fractions import Fraction
-from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments, equations
 from rlkit.environments.base import Params, Problem
@@ -14,17 +14,6 @@ from rlkit.errors import UserError
 
 IDENTIFY, ANSWER = "identify_operation", "state_answer"
 IDENTIFIED, PROGRESS, ANSWERED, WASTED, WRONG = 1.5, 2.0, 3.0, -0.5, -1.0  # the rewards, documented below
-
-
-class State(NamedTuple):
-    """The equation now; `best` is the fewest moves that were left so far."""
-
-    equation: Equation
-    unknown: str
-    solution: Fraction
-    best: int
-    identified: bool = False
-    answer: str = ""
 
 
 @environments.register("mathematics")
@@ -58,6 +47,13 @@ class Mathematics(BaseEnvironment):
     largest_number: Annotated[int, Field(ge=4, le=1000)] = 20
     """Largest constant written into a problem; coefficients go to 9."""
 
+    _equation: Equation = PrivateAttr()
+    _unknown: str = PrivateAttr("")
+    _solution: Fraction = PrivateAttr()
+    _best: int = PrivateAttr(0)  # the fewest moves that were left so far
+    _identified: bool = PrivateAttr(False)
+    _answer: str = PrivateAttr("")
+
     def problem(self, rng: np.random.Generator) -> Problem:
         family = self.families[int(rng.integers(len(self.families)))]
         solution = int(rng.integers(-self.largest_solution, self.largest_solution + 1))
@@ -81,69 +77,68 @@ class Mathematics(BaseEnvironment):
         stated = equations.number_of(equations.parse_side(str(value)))
         if stated != equations.solve(equation) or equations.variables(*equation) != {name}:
             raise UserError(f"{name} = {value} does not solve {equations.render(equation)}.")
-        self._state = State(equation, name, stated, equations.distance(equation))
+        self._equation, self._unknown, self._solution = equation, name, stated
+        self._best, self._identified, self._answer = equations.distance(equation), False, ""
         return self.render()
 
     def get_valid_actions(self) -> list[str]:
-        names = super().get_valid_actions()
-        return [n for n in names if n != IDENTIFY] if names and self._state.identified else names
+        return [n for n in super().get_valid_actions() if n != IDENTIFY or not self._identified]
 
     def act(self, action: str, params: Params) -> ActionResult:
-        state, text = self._state, str(params.get("value", "")).strip()
+        text = str(params.get("value", "")).strip()
         if action == IDENTIFY:
             right = text.split(" ")[0].removesuffix("_terms") == self.expert_move()[0].removesuffix("_terms")
-            self._state = state._replace(identified=right)
+            self._identified = right
             verdict, reward = ("Yes", IDENTIFIED) if right else ("No", WASTED)
             return ActionResult(f"{verdict}. {self.render()}", reward, False)
         try:
             if action == ANSWER:
-                return self._answer(_algebra_in(text))
-            equation = equations.rewrite(state.equation, action, _algebra_in(text))
+                return self._judged(_algebra_in(text))
+            equation = equations.rewrite(self._equation, action, _algebra_in(text))
         except UserError as error:
             raise InvalidAction(f"{action} does not understand its value: {error}") from None
         left = equations.distance(equation)
-        gained = max(state.best - left, 0)
-        self._state = state._replace(equation=equation, best=min(state.best, left))
+        gained = max(self._best - left, 0)
+        self._equation, self._best = equation, min(self._best, left)
         return ActionResult(self.render(), gained * PROGRESS or WASTED, False, {"distance": left})
 
-    def _answer(self, text: str) -> ActionResult:
-        state: State = self._state
+    def _judged(self, text: str) -> ActionResult:
         name, equals, number = text.rpartition("=")
         if set(name) & set("=,"):
-            raise InvalidAction(f"{text!r} is no answer: write {ANSWER} {state.unknown} = number.")
+            raise InvalidAction(f"{text!r} is no answer: write {ANSWER} {self._unknown} = number.")
         stated = equations.number_of(equations.parse_side(number.strip()))
-        right = stated == state.solution and (not equals or name.strip() == state.unknown)
-        self._state = state._replace(answer=text)
+        right = stated == self._solution and (not equals or name.strip() == self._unknown)
+        self._answer = text
         verdict, reward = ("Right.", ANSWERED) if right else ("Wrong.", WRONG)
         return ActionResult(verdict, reward, True, {"success": right})
 
     def expert_move(self) -> Move:
         """The operation that comes next and its value."""
-        return equations.expert_move(self._state.equation) or (ANSWER, str(self._state.solution))
+        return equations.expert_move(self._equation) or (ANSWER, str(self._solution))
 
     def expert(self) -> tuple[str, Params]:
         action, text = self.expert_move()
-        if not self._state.identified:
+        if not self._identified:
             return IDENTIFY, {"value": action}
         return action, {"value": text} if text else {}
 
     def sample_params(self, action: str, rng: np.random.Generator) -> Params:
-        state, most = self._state, self.largest_solution
+        most = self.largest_solution
         if action == IDENTIFY:
             return {"value": str(rng.choice([*equations.REWRITES, ANSWER]))}
         if action in ("add_terms", "subtract_terms"):
-            terms = [t for side in state.equation for t in side if not isinstance(t.inner, tuple)]
+            terms = [t for side in self._equation for t in side if not isinstance(t.inner, tuple)]
             if terms and rng.random() < 0.7:
                 return {"value": equations.render_side((terms[int(rng.integers(len(terms)))],))}
         if action == ANSWER:
-            return {"value": f"{state.unknown} = {int(rng.integers(-most, most + 1))}"}
+            return {"value": f"{self._unknown} = {int(rng.integers(-most, most + 1))}"}
         return {} if action in equations.WHOLE else {"value": str(int(rng.integers(2, 10)))}
 
     def solution(self) -> str:
-        return self._state.answer
+        return self._answer
 
     def render(self) -> str:
-        return equations.render(self._state.equation)
+        return equations.render(self._equation)
 
 
 def _algebra_in(text: str) -> str:

@@ -75,7 +75,7 @@ class RlkitAgentLoop(AgentLoopBase):
             response_ids=rollout.response_ids.tolist(),
             response_mask=rollout.mask.tolist(),
             response_logprobs=rollout.logprobs.tolist() if sampling_params.get("logprobs") else None,
-            reward_score=scores and scores["score"],
+            reward_score=scores["score"] if scores else None,
             num_turns=2 * rollout.turns,
             metrics={"generate_sequences": self.seconds},  # pyright: ignore[reportArgumentType]  # pydantic builds it
             extra_fields=extra | ({"reward_extra_info": scores} if scores else {}),
