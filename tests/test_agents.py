@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cases import cases
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import rlkit
@@ -27,7 +28,7 @@ from rlkit.measures.episodes import (
 from rlkit.models.ladder import byte_tokenizer
 from rlkit.models.loading import load_policy
 from rlkit.params import validate
-from rlkit.training.export import open_saved
+from rlkit.training.export import export, open_saved
 
 ENV = Mathematics(instructions="brief", families=("linear",))
 
@@ -58,42 +59,10 @@ def test_only_action_tokens_weigh_and_their_mean_weight_is_one():
     assert text.split("<|im_end|>")[:-1] == [t.text for t in episodes[0].transitions]
 
 
-@pytest.mark.parametrize(("episodes", "words"), [
-    ([], "no trajectories"),
-    ([episode()], "no trajectories"),
-    ([episode(0.0), episode(0.0, 0.0)], "the return 0"),
-    ([episode(1.0, -1.0), episode(0.0)], "none is better"),
-])  # fmt: skip
-def test_nothing_to_learn_from_is_refused(episodes, words):
+@pytest.mark.parametrize(("call", "words"), cases("agents_wrong_arguments"))
+def test_a_wrong_argument_is_one_sentence(call, words):
     with pytest.raises(UserError, match=words):
-        AgenticTrainer("ladder-30k", ENV).prepare_training_data(episodes)
-
-
-trainer: Any = AgenticTrainer  # arguments of wrong types
-config_of: Any = AgenticConfig
-episodes_of: Any = run_episodes
-
-
-@pytest.mark.parametrize(("wrong", "words"), [
-    (lambda: trainer(None), "The model is None: give a name, a folder"),
-    (lambda: trainer("ladder-30k", device="tpu"), "trainer.device is 'tpu': input should be"),
-    (lambda: trainer("ladder-30k", Mathematics), "The environment is <class .*>: give an instance"),
-    (lambda: trainer("ladder-30k", config={"epochs": 0}), "epochs is 0: input should be greater than 0"),
-    (lambda: config_of(batch_size=0), "batch_size is 0: input should be greater than 0"),
-    (lambda: Mathematics(max_steps=0), "max_steps is 0: input should be greater than 0"),
-    (lambda: trainer("ladder-30k").prepare_training_data([{"a": 1}]), "no trajectories to train on in"),
-    (lambda: trainer("ladder-30k").prepare_training_data(episode(1.0)), "run_episodes returns a list"),
-    (lambda: trainer("ladder-30k").train([episode(1.0)]), "no examples to train on in"),
-    (lambda: trainer("ladder-30k", ENV).test_inference(3), "The problems are 3: give a list of texts"),
-    (lambda: trainer("ladder-30k", ENV).test_inference([], temperature=-1.0), "temperature is -1.0"),
-    (lambda: episodes_of(ENV, ExpertAgent(), []), "The agent is .*: give an instance of BaseAgent first"),
-    (lambda: episodes_of(ExpertAgent(), 3, ["3x = 9"]), "The environment is 3: give an instance"),
-    (lambda: episodes_of(BaseAgent(), ENV, ["3x = 9"]), "BaseAgent does nothing yet: write select_action"),
-    (lambda: NoisyAgent(ExpertAgent(), 2.0), "epsilon is 2.0: give a probability, from 0 to 1"),
-])  # fmt: skip
-def test_a_wrong_argument_is_one_sentence(wrong, words):
-    with pytest.raises(UserError, match=words):
-        wrong()
+        eval(call)
 
 
 def test_a_folder_may_be_a_path_and_an_environment_a_name():
@@ -106,8 +75,6 @@ def test_nothing_to_train_on_or_a_loss_that_is_no_number_is_one_sentence():
     far = AgenticConfig(optim=Optimizer(lr=1e30, clip_grad=0), epochs=9)
     trainer = AgenticTrainer("ladder-30k", ENV, far)
     assert trainer.test_inference([]) == []
-    with pytest.raises(UserError, match="no examples"):
-        trainer.train([])
     data = trainer.prepare_training_data([episode(1.0)])
     with pytest.raises(UserError, match=r"The loss is (nan|inf) at step \d+: lower optim.lr"):
         trainer.train(data)
@@ -262,8 +229,6 @@ def test_tables_of_actions():
 def test_the_environment_is_that_of_the_trajectories_unless_one_is_given():
     episodes = run_episodes(ExpertAgent(), ENV, ENV.problems("train", 4))
     trainer = rlkit.AgenticTrainer("ladder-30k", config=AgenticConfig(max_response_length=40))
-    with pytest.raises(UserError, match="knows no environment"):
-        trainer.test_inference(["3x + 7 = 16"])
     trainer.prepare_training_data(episodes)
     assert trainer.environment == ENV  # its options too: a brief prompt stays brief
     assert trainer.test_inference(["3x + 7 = 16"])[0].world == ENV
@@ -293,7 +258,9 @@ def test_a_folder_of_ones_own_is_trained_offline_and_online_by_an_adapter_in_bfl
     sizes = [(p.requires_grad, p.numel()) for p in trainer.policy.model.parameters()]
     assert 0 < sum(n for trains, n in sizes if trains) < 0.1 * sum(n for _, n in sizes)
     folder = trainer.save(tmp_path / "offline")
-    assert open_saved(folder).environments["mathematics"].model_dump() == world.model_dump()
+    saved = open_saved(folder)
+    assert saved.environments["mathematics"].model_dump() == world.model_dump()
+    assert saved.facts["max_turn_length"] == 4  # as `rlkit serve` then has it
     run = rlkit.train(validate(RunConfig, {
         "model": section.model_dump(mode="json") | {"path": str(folder)},
         "data": {"train": [{"kind": "environment", "environment": world.model_dump(mode="json")}],
@@ -302,6 +269,7 @@ def test_a_folder_of_ones_own_is_trained_offline_and_online_by_an_adapter_in_bfl
         "trainer": {"total_training_steps": 1, "device": device}, "evaluation": {"size": 2, "n": 1},
     }), root=tmp_path, progress=False)  # fmt: skip
     assert run.status == "finished"
+    assert open_saved(export(run.folder, tmp_path / "exported")).facts["max_turn_length"] == 4
     policy = open_saved(run.folder, device).policy
     assert policy.dtype == trainer.policy.dtype == torch.bfloat16
     assert len(AgenticTrainer(policy, world, config, device=device).test_inference(["3x + 7 = 16"])) == 1

@@ -62,16 +62,6 @@ def test_a_known_problem_is_understood_in_words_and_actions_take_their_value_alo
     assert alone == listed
 
 
-@pytest.mark.parametrize(("text", "equations"), [
-    ("Solve 3x + 7 = 16", ["3x + 7 = 16"]),
-    ("Solve 3x + 7 = 16 for x.", ["3x + 7 = 16"]),
-    ("What is x when 3x + 7 = 16?", ["3x + 7 = 16"]),
-    ("Let y be the unknown of 2(y - 1) = 8", ["2(y - 1) = 8"]),
-])  # fmt: skip
-def test_equations_are_read_out_of_sentences(text, equations):
-    assert environments.parse("mathematics").read(text)["equations"] == equations
-
-
 class Script(BaseAgent):
     """Says what it is told, and keeps the states that it saw."""
 

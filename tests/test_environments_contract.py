@@ -5,7 +5,6 @@ import threading
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import gymnasium
 import numpy as np
 import pytest
 from cases import cases
@@ -90,31 +89,17 @@ def test_a_senseless_problem_is_one_sentence(kind, problem):
         environments.parse(kind).reset(problem)
 
 
-CASE: dict[str, Any] = {
-    "budget": 50, "staff": 5, "aversion": 0.5, "chances": [0.2, 0.5, 0.3],
-    "options": {
-        "bakery": {"title": "a", "cost": 10, "staff": 1, "payoffs": [30, 20, 5]},
-        "shop": {"title": "b", "cost": 10, "staff": 1, "payoffs": [12, 11, 9]},
-    },
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(("kind", "problem", "words"), cases("unplayable_problems"))
 def test_a_problem_that_cannot_be_played_is_refused_before_it_begins(kind, problem, words):
     with pytest.raises(UserError, match=words):
         environments.parse(kind).reset(problem)
 
 
-def test_experts_master_problems_that_users_state():
-    briefs = [
-        {"topic": "x", "elements": ["river"], "words": [60, 120], "paragraphs": 3},
-        {"topic": "x", "elements": ["river", "key"], "words": [300, 600], "paragraphs": 12},
-    ]
-    writing = environments.parse({"kind": "creative_writing", "max_steps": 30})
-    for episode in run_episodes(ExpertAgent(), writing, briefs):
-        assert episode.transitions[-1].action == "finish" and all(t.valid for t in episode.transitions)
-    (decided,) = run_episodes(ExpertAgent(), environments.parse("business"), [CASE])
-    assert decided.success and decided.solution == "BAKERY"
+@pytest.mark.parametrize(("world", "problem", "last"), cases("problems_that_users_state"))
+def test_experts_master_problems_that_users_state(world, problem, last):
+    (episode,) = run_episodes(ExpertAgent(), environments.parse(world), [problem])
+    assert episode.transitions[-1].text == last and all(t.valid for t in episode.transitions)
+    assert episode.success or last == "finish"
 
 
 class Board(BaseEnvironment):
@@ -193,23 +178,13 @@ class Tools(BaseEnvironment):
         )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'search {"query": "cheap flights", "most": 3}',
-        '{"name": "search", "arguments": {"query": "cheap flights", "most": 3}}', "search: {'query': 1}",
-        '<tool_call>{"name": "search", "arguments": {"query": "cheap flights", "most": 3}}</tool_call>',
-        '{"tool": "search", "query": "cheap flights", "most": 3}',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [text for (text,) in cases("tool_calls")])
 def test_tools_take_several_text_arguments(text):
     env = Tools()
     check_environment(env, episodes=2)
     env.reset("find")
-    read = env.parse_action(text)
-    if "'" not in text:
-        assert env.step(*read).observation == "search: {'query': 'cheap flights', 'most': 3}"
-    assert read[0] == "search"
+    assert env.step(*env.parse_action(text)).observation == "search: {'query': 'cheap flights', 'most': 3}"
+    assert env.parse_action("search: {'query': 1}")[0] == "search"
 
 
 @pytest.mark.parametrize(("text", "observation"), cases("actions_in_words"))
@@ -217,19 +192,6 @@ def test_words_around_algebra_are_no_part_of_it(text, observation):
     env = environments.parse("mathematics")
     env.reset("3x + 7 = 16")
     assert env.step(*env.parse_action(text)).observation == observation
-
-
-@pytest.mark.parametrize("text", [
-    "write_function\ndef solve(xs):\n    return 1\n",
-    "**write_function**\n```python\ndef solve(xs):\n    return 1\n```\nThis returns 1.",
-    "```\nwrite_function\ndef solve(xs):\n    return 1\n```",
-    "I will write_function now.\n\nwrite_function ```python\ndef solve(xs):\n    return 1\n```",
-])  # fmt: skip
-def test_programs_keep_their_lines_whatever_is_around_them(text):
-    env = environments.parse("code_generation")
-    env.reset({"description": "d", "reference": "", "visible": [[1, 1]], "hidden": [[1, 1]]})
-    assert env.step(*env.parse_action(text)).info["valid"]
-    assert env.render() == "def solve(xs):\n    return 1\n"
 
 
 def test_gymnasium_accepts_our_environments():
@@ -242,75 +204,11 @@ def test_gymnasium_accepts_our_environments():
     assert (reward, terminated, truncated) == (3.0, True, False)
 
 
-def test_a_gymnasium_environment_acts_here():
+def test_a_gymnasium_environment_keeps_the_contract():
     lake = {"id": "FrozenLake-v1", "names": ["left", "down", "right", "up"]}
     env = environments.parse({"kind": "gymnasium", "options": {"is_slippery": False}, **lake})
     check_environment(env, episodes=3)
-    observation = env.reset({"seed": 0})
-    assert observation.startswith("[S]FFF")  # the agent's place is marked without terminal colours
-    moves = ["down", "down", "right", "right", "down", "right"]
-    results = [env.step(move) for move in moves]
-    assert results[-1].reward == 1.0 and results[-1].done and results[-1].info["success"]
-
-
-@pytest.mark.parametrize(("spec", "moves", "success"), [
-    # The pole falls, at a reward of 1.
-    ({"id": "CartPole-v1", "max_steps": 500}, ["action_0"] * 20, False),
-    ({"id": "CartPole-v1", "success_return": 5}, ["action_0"] * 20, True),
-    ({"id": "CliffWalking-v1"}, ["up", *["right"] * 11, "down"], True),  # each step costs 1
-    ({"id": "CliffWalking-v1", "success_return": -12}, ["up", *["right"] * 11, "down"], False),
-])  # fmt: skip
-def test_success_in_gymnasium_is_its_threshold_or_reaching_the_end(spec, moves, success):
-    if spec["id"] == "CliffWalking-v1":
-        spec = spec | {"names": ["up", "right", "down", "left"]}
-    env = environments.parse({"kind": "gymnasium", **spec})
-    env.reset({"seed": 0})
-    results = [env.step(move) for move in moves]
-    ended = next(r for r in results if r.done)
-    assert ended.info["success"] is success and not ended.info["truncated"]
-
-
-class Dial(gymnasium.Env):
-    """Turn by -1, 0 or 1."""
-
-    action_space, observation_space = gymnasium.spaces.Discrete(3, start=-1), gymnasium.spaces.Discrete(100)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.at = 0
-        return self.at, {}
-
-    def step(self, action):
-        assert self.action_space.contains(action)
-        self.at += int(action)
-        return self.at, float(action), self.at == 2, False, {}
-
-
-gymnasium.register("Dial-v0", Dial, max_episode_steps=4)  # type: ignore[arg-type]
-
-
-def test_a_dial_that_starts_below_zero_and_has_a_time_limit_of_its_own():
-    env = environments.parse({"kind": "gymnasium", "id": "Dial-v0", "names": ["left", "stay", "right"]})
-    env.reset({"seed": 0})
-    assert [env.step(a).observation for a in ("right", "left", "stay")] == ["1", "0", "0"]
-    last = env.step("left")
-    assert last.done and last.info["truncated"] and not last.info["success"]
-    env.reset({"seed": 0})
-    env.step("right")
-    last = env.step("right")
-    assert last.done and last.info["success"] and not last.info["truncated"]
-
-
-@pytest.mark.parametrize(("spec", "words"), [
-    ({"id": "Nowhere-v0"}, "Nowhere-v0"),
-    ({"id": "FrozenLake-v1", "options": {"colour": "blue"}}, "colour"),
-    ({"id": "FrozenLake-v1", "names": ["left"]}, "names has 1 entries"),
-    ({"id": "FrozenLake-v1", "names": ["a", "a", "b", "c"]}, "names has 3 entries"),
-    ({"id": "Pendulum-v1"}, "only Discrete"),
-])  # fmt: skip
-def test_a_gymnasium_environment_that_cannot_act_here_is_refused(spec, words):
-    with pytest.raises((UserError, ValueError), match=words):
-        environments.parse({"kind": "gymnasium", **spec})
+    assert env.reset({"seed": 0}).startswith("[S]FFF")  # the agent's place is marked without terminal colours
 
 
 @pytest.mark.parametrize("seed", [-1, "x", None])
@@ -353,17 +251,17 @@ class Sloppy(BaseEnvironment):
         return ActionResult("seen", 1.0, True, {"success": True})
 
 
-def returns(name, result, base=Sloppy):
-    """A class whose method `name` returns `result`, or raises it."""
+def returns(name, expression):
+    """A class whose method `name` returns what a Python expression gives, or raises it."""
 
     def method(self, *args):
+        result = eval(expression)
         if isinstance(result, BaseException):
             raise result
-        return result() if callable(result) else result
+        return result
 
-    globals()["World"] = type(
-        "World", (base,), {name: method, "__module__": __name__}
-    )  # where pickle finds it
+    members = {name: method, "__module__": __name__}
+    globals()["World"] = type("World", (Sloppy,), members)  # where pickle finds it
     return globals()["World"]
 
 
@@ -371,49 +269,10 @@ async def waits():
     return None
 
 
-@pytest.mark.parametrize(
-    ("name", "result", "words"),
-    [
-        ("step", RuntimeError("boom"), "answered '.' with RuntimeError: boom"),
-        ("step", SystemExit(3), r"answered '.' with SystemExit: 3.*line \d+"),
-        ("step", StopIteration(), "answered '.' with StopIteration"),
-        ("begin", KeyError("x"), "no 'World' problem .KeyError"),
-        ("step", ("seen", 1.0, True, {}), r"return ActionResult\(observation, reward, done, info\)"),
-        ("step", None, "with 'None': return ActionResult"),
-        ("step", waits, "is async"),
-        ("step", lambda: ActionResult(np.arange(3), 1.0, True), "an observation is a string"),  # type: ignore[arg-type]
-        ("step", lambda: ActionResult("", np.array([1.0]), True), "a reward is a finite number"),  # type: ignore[arg-type]
-        ("step", lambda: ActionResult("", float("nan"), True), "reward nan: a reward is a finite number"),
-        ("step", lambda: ActionResult("", "1", True), "a reward is a finite number"),  # type: ignore[arg-type]
-        ("step", lambda: ActionResult("", 1.0, "no"), "done = 'no'"),  # type: ignore[arg-type]
-        ("step", lambda: ActionResult("", 1.0, True, None), "the info None"),  # type: ignore[arg-type]
-        ("step", lambda: ActionResult("", 1.0, True, {"success": "yes"}), r"info\['success'\] = 'yes'"),
-        ("step", lambda: ActionResult("", 1.0, True, {"success": np.zeros(2)}), "it is True or False"),
-        ("step", lambda: ActionResult("half \ud800", 1.0, True), "a string of whole characters"),
-        ("reset", lambda: "\udfff", "no string of whole characters"),
-        ("reset", waits, "the first observation is <coroutine"),
-        ("reset", lambda: ("start", {}), "the first observation is .'start', {}., no string"),
-        ("get_valid_actions", lambda: None, "returned None: return a list of names"),
-        ("get_valid_actions", lambda: [], r"returned \[\]: return a list"),
-        ("get_valid_actions", lambda: [0, 1], r"returned \[0, 1\]"),
-        ("get_valid_actions", lambda: {"a", "b"}, "return a list of names"),
-        ("get_valid_actions", lambda: np.array(["a", "b"]), "return a list of names"),
-        ("get_valid_actions", lambda: "go", "returned go: return a list of names"),
-        ("get_valid_actions", lambda: ["", "a"], "a name is words in one line"),
-        ("get_valid_actions", lambda: ["a\nb"], "a name is words in one line"),
-        ("get_valid_actions", waits, "is async"),
-        ("get_valid_actions", KeyError("x"), r"answered get_valid_actions\(\) with KeyError"),
-        ("problem", lambda: {"n": np.int64(3)}, "not JSON serializable"),
-        ("problem", 7, r"problem\(rng\) of 'World' returned 7"),
-        ("problem", lambda: {"n": 1}, "widen its options, or what"),
-        ("expert", None, "returned None: return an action's name"),
-        ("expert", ZeroDivisionError(), r"answered expert\(\) with ZeroDivisionError"),
-        ("sample_params", ZeroDivisionError(), r"answered sample_params\(\) with ZeroDivisionError"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "returned", "words"), cases("sloppy_environments"))
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_a_sloppy_environment_is_one_sentence_from_the_checker_and_from_an_episode(name, result, words):
-    env = returns(name, result)()
+def test_a_sloppy_environment_is_one_sentence_from_the_checker_and_from_an_episode(name, returned, words):
+    env = returns(name, returned)()
     with pytest.raises(UserError, match=words) as told:
         check_environment(env, episodes=3)
     assert str(told.value).count("\n") <= 2
@@ -425,13 +284,13 @@ def test_a_sloppy_environment_is_one_sentence_from_the_checker_and_from_an_episo
 
 def test_what_renders_badly_or_cannot_be_copied_is_one_sentence():
     with pytest.raises(UserError, match=r"answered solution\(\) with ZeroDivisionError"):
-        run_episodes(RandomAgent(), returns("render", ZeroDivisionError())(), ["x"])
+        run_episodes(RandomAgent(), returns("render", "ZeroDivisionError()")(), ["x"])
     locked = Sloppy()
     locked.lock = threading.Lock()
     with pytest.raises(UserError, match="cannot be copied .*: make in reset or step what cannot"):
         run_episodes(RandomAgent(), locked, ["x"])
-    check_environment(returns("sample_params", "7")(), episodes=2)  # a value alone
-    check_environment(returns("step", lambda: ActionResult("", np.int64(1), True))(), episodes=2)  # type: ignore[arg-type]
+    check_environment(returns("sample_params", "'7'")(), episodes=2)  # a value alone
+    check_environment(returns("step", "ActionResult('', np.int64(1), True)")(), episodes=2)
 
 
 class Position(Sloppy):
@@ -455,18 +314,14 @@ def test_what_belongs_to_every_episode_cannot_be_set_by_one():
     ["go left", "go left fast", "go"], ["gehe→", "спать", "食べる", "🙂"], ["Go", "go"], ["+", "<<", "(x)"],
 ])  # fmt: skip
 def test_names_of_any_words_are_told_apart(names):
-    env = returns("get_valid_actions", names)()
+    env = returns("get_valid_actions", repr(names))()
     check_environment(env, episodes=3)
     env.reset("x")
     assert [env.parse_action(f"Action: {name}")[0] for name in names] == names
 
 
-@pytest.mark.parametrize(("value", "words"), [
-    ({"kind": "mathematics", "max_steps": 0}, "max_steps is 0: input should be greater than 0."),
-    ({"kind": "mathematics", "familes": []}, "mathematics has no key 'familes'. Did you mean 'families'?"),
-    ({"max_steps": 3}, "the environment needs a 'kind', one of "), (None, "needs a 'kind'"),
-])  # fmt: skip
-def test_options_of_an_environment_that_make_no_sense_are_one_sentence(value, words):
-    with pytest.raises(UserError) as told:
+@pytest.mark.parametrize(("value", "words"), cases("impossible_environments"))
+def test_an_environment_that_cannot_be_is_one_sentence(value, words):
+    with pytest.raises(UserError, match=words) as told:
         environments.parse(value)
-    assert words in str(told.value) and "\n" not in str(told.value)
+    assert "\n" not in str(told.value)

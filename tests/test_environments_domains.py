@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
+from cases import cases
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.agents.trainer import AgenticConfig
@@ -14,23 +16,45 @@ from rlkit.environments.business import cvar
 from rlkit.environments.code_generation import FAMILIES, failures
 from rlkit.params import settings
 
-CASE = {
-    "budget": 50,
-    "staff": 5,
-    "aversion": 0.5,
-    "chances": [0.2, 0.5, 0.3],
-    "options": {
-        "A": {"title": "a", "cost": 40, "staff": 2, "payoffs": [100, 50, 0]},
-        "B": {"title": "b", "cost": 10, "staff": 2, "payoffs": [20, 15, 10]},
-        "C": {"title": "c", "cost": 20, "staff": 3, "payoffs": [30, 20, 10]},
-        "D": {"title": "d", "cost": 60, "staff": 2, "payoffs": [900, 900, 900]},
-    },
-}
+
+class Dial(gymnasium.Env):
+    """Turn by -1, 0 or 1."""
+
+    action_space, observation_space = gymnasium.spaces.Discrete(3, start=-1), gymnasium.spaces.Discrete(100)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = 0
+        return self.at, {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.at += int(action)
+        return self.at, float(action), self.at == 2, False, {}
 
 
-def play(env, problem, *actions):
+gymnasium.register("Dial-v0", Dial, max_episode_steps=4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("about", "world", "problem", "moves"), cases("scripted_episodes"))
+def test_moves_earn_and_tell_what_is_documented(about, world, problem, moves):
+    """Each move is an action and its value, or a model's text; beside it the reward, a pattern of the observation and
+    other facts of the step, `shown` as the environment renders its state."""
+    env = environments.parse(world)
     env.reset(problem)
-    return [env.step(action, {"value": value} if value else None) for action, value in actions]
+    for action, value, facts in moves:
+        result = env.step(*(env.parse_action(action) if "\n" in action else (action, value)))
+        found = {
+            "reward": result.reward,
+            "done": result.done,
+            "shown": env.render(),
+            "solution": env.solution(),
+        }
+        found |= result.info
+        assert re.search(facts.pop("sees", ""), result.observation), about
+        for name, wanted in facts.items():
+            exact = wanted if isinstance(wanted, bool | str) else pytest.approx(wanted)
+            assert found[name] == exact, (about, name)
 
 
 def test_cvar_is_the_mean_of_the_worst_quarter():
@@ -41,58 +65,20 @@ def test_cvar_is_the_mean_of_the_worst_quarter():
     assert cvar(values, chances) == pytest.approx((0.1 * -20 + 0.15 * -4) / 0.25)
 
 
-def test_a_decision_earns_its_share_of_what_was_possible():
-    env = environments.parse("business")
-    # Worth: A 5 - 0.5·40 = -15, B 4.5 + 0 = 4.5, C -1 - 0.5·10 = -6; D is beyond the budget.
-    rewards = {name: play(env, CASE, ("make_decision", name))[0] for name in "ABCD"}
-    assert rewards["A"].reward == 0.0 and rewards["B"].reward == 10.0 and rewards["D"].reward == -5.0
-    assert rewards["C"].reward == pytest.approx(10 * (-6 + 15) / (4.5 + 15))
-    assert [rewards[n].info["success"] for n in "ABCD"] == [False, True, False, False]
-    assert env.solution() == "D"
-
-
-def test_information_costs_and_says_what_is_true():
-    env = environments.parse("business")
-    looks = (
-        ("evaluate_risks", "A"),
-        ("analyze_situation", ""),
-        ("evaluate_risks", "a"),
-        ("identify_options", ""),
-    )
-    before, market, risks, options = play(env, CASE, *looks)
-    assert [r.reward for r in (before, market, risks, options)] == [-0.3, -0.1, -0.3, -0.1]
-    assert "from -40 to 60" in before.observation and "EV" not in before.observation
-    assert risks.observation == "A: EV 5.0, CVaR -40.0, ROI 12%."
-    assert not env.step("make_decision", {"value": "Z"}).info["valid"]
-
-
 BRIEF = {"topic": "a key", "elements": ["key", "river"], "words": [10, 20], "paragraphs": 1}
 TEXT = "The key lay beside the river. Nobody knew who had lost it there."
 
 
 def test_a_text_earns_the_same_whichever_way_it_came_about():
     env = environments.parse("creative_writing")
-    direct = play(env, BRIEF, ("write_paragraph", TEXT))
-    detour = play(env, BRIEF, ("write_paragraph", "Bad bad bad bad."), ("edit_content", f"1: {TEXT}"))
-    assert sum(r.reward for r in direct) == pytest.approx(sum(r.reward for r in detour))
-    spoilt = play(env, BRIEF, ("write_paragraph", TEXT), ("edit_content", "1: key key key key."))
-    assert spoilt[1].reward < 0
-    assert play(env, BRIEF, ("write_paragraph", TEXT), ("finish", ""))[1].info["success"]
 
+    def earned(*texts: str) -> list[float]:
+        env.reset(BRIEF)
+        written = [env.step("write_paragraph", texts[0])]
+        return [r.reward for r in written + [env.step("edit_content", f"1: {text}") for text in texts[1:]]]
 
-@pytest.mark.parametrize("value", ["²: x.", "9" * 5000 + ": x.", "2: x.", "0: x.", "-1: x.", "1 x.", ": x."])
-def test_a_paragraph_that_is_not_there_cannot_be_edited(value):
-    env = environments.parse("creative_writing")
-    result = play(env, BRIEF, ("write_paragraph", TEXT), ("edit_content", value))[1]
-    assert not result.info["valid"] and result.reward == -1.0 and env.render() == TEXT
-
-
-def test_every_part_of_a_texts_quality_is_visible_and_right():
-    env = environments.parse("creative_writing")
-    parts = play(env, BRIEF, ("write_paragraph", "The river was was wide. It is an river."))[0].info["parts"]
-    assert parts["elements"] == 0.5 and parts["structure"] == 1.0
-    assert parts["length"] == pytest.approx(9 / 10)
-    assert parts["diversity"] == 1.0 and parts["grammar"] < 1
+    assert sum(earned(TEXT)) == pytest.approx(sum(earned("Bad bad bad bad.", TEXT)))
+    assert earned(TEXT, "key key key key.")[1] < 0
 
 
 def test_measures_of_text_by_hand():
@@ -102,66 +88,6 @@ def test_measures_of_text_by_hand():
     assert quality.grammar("She go to school every days.") < 1
     assert quality.sentences("One. Two! ... Three?") == ["One.", "Two!", "Three?"]
     assert quality.mentions("Old keys and rivers", "key") and not quality.mentions("monkey", "key")
-
-
-PROBLEM = {
-    "description": "Write solve(xs) that returns the sum of xs.",
-    "reference": "def solve(xs):\n    total = 0\n    for x in xs:\n        total += x\n    return total\n",
-    "visible": [[[1, 2], 3]],
-    "hidden": [[[], 0], [[5] * 40, 200], [[-1], -1]],
-}
-
-
-GOOD = "def solve(xs):\n    return sum(xs)"
-
-
-def test_a_right_program_earns_visible_and_hidden_tests():
-    env = environments.parse("code_generation")
-    moves = ("analyze_requirements", ""), ("write_function", GOOD), ("test_code", "")
-    look, write, test = play(env, PROBLEM, *moves)
-    assert (look.reward, look.observation) == (-0.1, "solve([1, 2]) returns 3.")
-    assert write.reward == 0.0
-    assert test.reward == pytest.approx(3 + 4) and test.done and test.info["success"]
-
-
-def test_hidden_tests_find_a_program_that_knows_the_visible_ones_only():
-    env = environments.parse("code_generation")
-    special = "def solve(xs):\n    return 3 if xs else 0"
-    result = play(env, PROBLEM, ("write_function", special), ("test_code", ""))[1]
-    assert result.done and not result.info["success"] and result.info["hidden"] == pytest.approx(1 / 3)
-    assert result.reward == pytest.approx(3 + 4 / 3)
-
-
-def test_debugging_after_a_failed_test():
-    env = environments.parse("code_generation")
-    wrong = "def solve(xs):\n    return len(xs)"
-    _, failed = play(env, PROBLEM, ("write_function", wrong), ("test_code", ""))
-    assert failed.reward == -0.2 and "should return 3, but it returned 2" in failed.observation
-    assert env.step("write_function", {"value": f"```python\n{GOOD}\n```"}).info["valid"]
-    assert env.step("test_code").info["success"]
-
-
-@pytest.mark.parametrize("source", [
-    "import sys\nprint('[[\"3\", 1, null]]')\nsys.exit(0)\ndef solve(xs): ...",
-    "def solve(xs):\n    import os\n    os.write(1, b'[[\"3\", 1, null]]')\n    os._exit(0)",
-    "def solve(xs):\n    return open('/etc/passwd').read()",
-    "def solve(xs):\n    return solve(xs)",
-    "def solve(xs):\n    return 3 == 3",
-    "def solve(xs):\n    return float(sum(xs))",
-])  # fmt: skip
-def test_programs_that_cheat_or_break_pass_no_hidden_test(source):
-    env = environments.parse("code_generation")
-    env.reset(PROBLEM)
-    if env.step("write_function", {"value": source}).info["valid"]:
-        result = env.step("test_code")
-        assert not result.info.get("success") and result.info.get("hidden", 0.0) == 0.0
-
-
-def test_a_program_that_hangs_is_ended():
-    env = environments.parse({"kind": "code_generation", "timeout": 1.0})
-    endless = "def solve(xs):\n    while True: pass"
-    _, result = play(env, PROBLEM, ("write_function", endless), ("test_code", ""))
-    assert "longer than 1 s" in result.observation and not result.done
 
 
 def test_every_family_is_drawn_and_its_reference_passes():

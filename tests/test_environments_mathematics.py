@@ -26,23 +26,6 @@ def sympy_solution(text: str) -> dict[str, sympy.Rational]:
     return {str(symbol): found}
 
 
-def test_the_documented_example_earns_its_documented_rewards():
-    env = Mathematics()
-    assert env.reset("3x + 7 = 16") == "3x + 7 = 16"
-    steps = [
-        ("identify_operation", "subtract_terms", 1.5, "Yes. 3x + 7 = 16"),
-        ("subtract_terms", "7", 2.0, "3x = 9"),
-        ("divide_terms", "3", 2.0, "x = 3"),
-        ("state_answer", "3", 3.0, "Right."),
-    ]
-    total = 0.0
-    for action, value, reward, observation in steps:
-        result = env.step(action, {"value": value})
-        assert (result.reward, result.observation) == (reward, observation)
-        total += result.reward
-    assert total == 8.5 and result.done and result.info["success"]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_step_changes_the_solution_by_sympys_reckoning(family):
     env = Mathematics(families=(family,))
@@ -76,30 +59,6 @@ def test_the_expert_solves_every_family_and_what_it_earns_is_what_was_possible(f
         assert total == 1.5 + 2.0 * start + 3.0 and steps == start + 2
 
 
-def test_a_wrong_but_valid_step_changes_the_state_and_costs_and_going_in_circles_never_pays():
-    env = Mathematics()
-    env.reset("3x + 7 = 16")
-    assert env.step("add_terms", {"value": "7"}).reward == -0.5
-    assert env.render() == "3x + 14 = 23"
-    rewards = [env.step(a, {"value": "7"}).reward for a in ("subtract_terms", "add_terms") * 3]
-    assert rewards == [-0.5] * 6  # back to the start is no progress
-    assert env.step("identify_operation", {"value": "divide_terms"}).reward == -0.5
-    assert env.step("identify_operation", {"value": "subtract"}).reward == 1.5
-    assert not env.step("identify_operation", {"value": "subtract"}).info["valid"]  # pays once
-
-
-def test_a_clever_path_earns_no_less_than_the_experts():
-    def earned(*moves: tuple[str, str]) -> float:
-        env = Mathematics()
-        env.reset("2(x + 3) = 14")
-        rewards = [env.step(action, {"value": value}).reward for action, value in moves]
-        assert env.render() == "x = 4"
-        return sum(rewards)
-
-    assert earned(("divide_terms", "2"), ("subtract_terms", "3")) == 4.0
-    assert earned(("distribute", ""), ("subtract_terms", "6"), ("divide_terms", "2")) <= 4.0
-
-
 @pytest.mark.parametrize(("action", "value"), cases("impossible_steps"))
 def test_impossible_steps_cost_and_leave_the_state(action, value):
     env = Mathematics()
@@ -107,17 +66,6 @@ def test_impossible_steps_cost_and_leave_the_state(action, value):
     result = env.step(action, {"value": value})
     assert (result.info["valid"], result.reward, result.done) == (False, -1.0, False)
     assert env.render() == "3x + 7 = 16"
-
-
-@pytest.mark.parametrize(
-    ("stated", "right"),
-    [("3", True), ("x = 3", True), ("6/2", True), ("3.0", True), ("-3", False), ("3.0001", False)],
-)
-def test_answers_are_compared_exactly(stated, right):
-    env = Mathematics()
-    env.reset("3x + 7 = 16")
-    result = env.step("state_answer", {"value": stated})
-    assert (result.done, result.info["success"], result.reward) == (True, right, 3.0 if right else -1.0)
 
 
 @pytest.mark.parametrize(

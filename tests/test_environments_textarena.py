@@ -2,8 +2,6 @@
 
 import random
 
-import pytest
-
 from rlkit.environments import check_environment, environments
 from rlkit.environments.adapters import FromTextArena, TextArenaEnv
 
@@ -30,12 +28,6 @@ def test_a_game_is_won_by_its_hints_and_is_the_same_for_a_seed():
     assert play(env.model_copy(deep=True), 3) == first
     assert "number between" not in first[1][0]  # only what is new
     check_environment(env, episodes=3)
-
-
-@pytest.mark.parametrize("id", ["GuesTheNumber-v0", "TicTacToe-v0"])
-def test_a_game_that_is_none_or_has_two_players_is_one_sentence(id):
-    with pytest.raises(ValueError, match="does not begin here"):
-        environments.parse({"kind": "textarena", "id": id})
 
 
 def test_an_environment_is_played_under_textarenas_interface():

@@ -32,13 +32,7 @@ HEADERS = {"content-type": "application/json"}
 
 
 def problem(a: int) -> dict[str, Any]:
-    return {"domain": "business", "problem": CASE | {"budget": 50 + a}}
-
-
-CASE = {
-    "budget": 50, "staff": 5, "aversion": 0.5, "chances": [0.2, 0.5, 0.3],
-    "options": {n: {"title": n, "cost": 10, "staff": 1, "payoffs": [30, 20, 5]} for n in "AB"},
-}  # fmt: skip
+    return {"domain": "mathematics", "problem": f"{a + 2}x + 7 = 16"}
 
 
 @contextmanager

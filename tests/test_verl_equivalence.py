@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from cases import cases
 
 from rlkit.config import RunConfig
 from rlkit.training import algorithms
@@ -17,7 +18,6 @@ from rlkit.verl.processes import Files
 
 LENGTHS = [3, 5, 2, 4, 6, 1, 4, 3]
 FILES = Files(Path("/run/verl"), "/model", Path("/run/verl/attempt-1"))
-SPLITTABLE = ("vanilla", "gspo", "cispo", "sapo", "gpg", "dppo_tv", "dppo_kl")
 
 
 def config(**sections: Any) -> RunConfig:
@@ -63,19 +63,8 @@ def compose(c: RunConfig) -> Any:
     return OmegaConf.create(verl_config.compose(c, FILES))
 
 
-ESTIMATORS = [
-    {"adv_estimator": "grpo"},
-    {"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": False},
-    {"adv_estimator": "rloo"},
-    {"adv_estimator": "opo"},
-    {"adv_estimator": "reinforce_plus_plus", "gamma": 0.9},
-    {"adv_estimator": "reinforce_plus_plus_baseline"},
-    {"adv_estimator": "gae", "gamma": 0.95, "lam": 0.9},
-]
-
-
 @pytest.mark.parametrize("observed", [False, True], ids=["answers", "episodes"])
-@pytest.mark.parametrize("algorithm", ESTIMATORS, ids=lambda a: "-".join(map(str, a.values())))
+@pytest.mark.parametrize("algorithm", [row for (row,) in cases("verl_estimators")], ids=str)
 def test_advantages(algorithm, observed):
     c, batch = config(algorithm=algorithm), rollouts(observed)
     ours, our_returns = algorithms.advantages(batch, c)
@@ -136,15 +125,7 @@ def local_loss(batch: Batch, logprobs: torch.Tensor, c: RunConfig, parts: int) -
     return total
 
 
-@pytest.mark.parametrize("actor", [
-    *({"policy_loss": {"loss_mode": mode}} for mode in SPLITTABLE),
-    *(
-        {"loss_agg_mode": m}
-        for m in ("seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
-    ),
-    {"use_kl_loss": True, "kl_loss_coef": 0.3, "kl_loss_type": "low_var_kl"},
-    {"clip_ratio": 0.05, "clip_ratio_high": 0.1, "clip_ratio_c": 1.5},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize("actor", [row for (row,) in cases("verl_losses")], ids=str)
 def test_losses_and_gradients(actor):
     c, batch = config(actor=actor), rollouts()
     batch.advantages, _ = algorithms.advantages(batch, c)

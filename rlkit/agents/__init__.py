@@ -4,6 +4,6 @@ In: an environment and its problems. Out: episodes as Trajectory (agents.py: scr
 model trained on them offline (trainer.py).
 """
 
-from rlkit.agents.agents import BaseAgent, ExpertAgent, NoisyAgent, RandomAgent, State, play, run_episodes
+from rlkit.agents.agents import BaseAgent, ExpertAgent, NoisyAgent, RandomAgent, State, run_episodes
 
-__all__ = ["BaseAgent", "ExpertAgent", "NoisyAgent", "RandomAgent", "State", "play", "run_episodes"]
+__all__ = ["BaseAgent", "ExpertAgent", "NoisyAgent", "RandomAgent", "State", "run_episodes"]

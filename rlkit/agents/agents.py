@@ -108,17 +108,6 @@ class NoisyAgent(BaseAgent):
         return agent.select_action(state, valid_actions)
 
 
-async def play(
-    agent: BaseAgent, env: BaseEnvironment | str, problems: Iterable[str | Problem], *, seed: int = 0
-) -> list[Trajectory]:
-    """One episode a problem, all side by side; results in the order of the problems. Raises UserError."""
-    if not isinstance(agent, BaseAgent):
-        raise UserError(f"The agent is {agent!r}: give an instance of BaseAgent first, then the environment.")
-    listed = enumerate(each(problems))
-    runs = [agent.run_episode(env, p, seed=derive("episode", seed, i)) for i, p in listed]
-    return await asyncio.gather(*runs)
-
-
 def each(problems: str | Problem | Iterable[str | Problem]) -> list[str | Problem]:
     """Problems as a list, also where there is one alone."""
     alone = isinstance(problems, str | Mapping)
@@ -128,8 +117,17 @@ def each(problems: str | Problem | Iterable[str | Problem]) -> list[str | Proble
 
 
 def run_episodes(
-    agent: BaseAgent, env: BaseEnvironment | str, problems: Iterable[str | Problem], **options: Any
+    agent: BaseAgent, env: BaseEnvironment | str, problems: Iterable[str | Problem], *, seed: int = 0
 ) -> list[Trajectory]:
-    """`play`, for callers without an event loop; in a notebook (which has one) it runs in a thread."""
+    """One episode a problem, all side by side; results in the order of the problems. In a thread, so that a notebook,
+    which has an event loop, may call it; `agent.run_episode` is for callers that await. Raises UserError."""
+    if not isinstance(agent, BaseAgent):
+        raise UserError(f"The agent is {agent!r}: give an instance of BaseAgent first, then the environment.")
+
+    async def all_of_them() -> list[Trajectory]:
+        listed = enumerate(each(problems))
+        runs = [agent.run_episode(env, p, seed=derive("episode", seed, i)) for i, p in listed]
+        return await asyncio.gather(*runs)
+
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(lambda: asyncio.run(play(agent, env, problems, **options))).result()
+        return pool.submit(asyncio.run, all_of_them()).result()

@@ -228,7 +228,7 @@ class AgenticTrainer:
         """A plain Hugging Face folder, the adapter merged in, and the environment beside it for `rlkit serve`."""
         save_model(self.policy, Path(folder))
         if self.environment is not None and hasattr(self.environment, "kind"):
-            write_environments(Path(folder), [self.environment])
+            write_environments(Path(folder), [self.environment], self.config.max_turn_length)
         return Path(folder)
 
 

@@ -29,6 +29,7 @@ from rlkit.training.warm_start import warm_start
 from rlkit.types import Task
 
 ENVIRONMENTS_FILE = "environments.json"  # beside a saved model: what it was trained in, with all options
+TURN = "max_turn_length"  # among them: tokens of a turn, in training
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,17 @@ def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
     run = next((f for f in folder.parents if (f / "config.yaml").is_file()), None)
     if run is not None and folder.name == "model" and folder.parent.name.startswith("step_"):
         return _open_run(run, folder, device)
-    kinds = {name: environments.parse(c) for name, c in read_json(folder / ENVIRONMENTS_FILE).items()}
-    return SavedPolicy(load_policy(Model(path=str(path)), device=device), kinds)
+    known = read_json(folder / ENVIRONMENTS_FILE)
+    facts = {TURN: known.pop(TURN)} if TURN in known else {}
+    kinds = {name: environments.parse(content) for name, content in known.items()}
+    return SavedPolicy(load_policy(Model(path=str(path)), device=device), kinds, facts)
 
 
 def _open_run(run: Path, model: Path, device: str) -> SavedPolicy:
     """The policy of a checkpoint's model folder."""
     config, facts = load(run / "config.yaml"), read_json(run / "run.json")
     step = int(model.parent.name.removeprefix("step_"))
-    facts |= {"step": step, "max_turn_length": config.rollout.max_turn_length}
+    facts |= {"step": step, TURN: config.rollout.max_turn_length}
     found = {s.environment.kind_name: s.environment for s in config.data.train if s.kind == "environment"}
     if not config.model.lora_rank:
         return SavedPolicy(load_policy(config.model, path=model, device=device), found, facts)
@@ -106,9 +109,9 @@ def evaluate(
         return measure(policy, sampler, router, tasks, config.evaluation, limits=limits, seed=seed)
 
 
-def write_environments(folder: Path, acted_in: Iterable[BaseEnvironment]) -> None:
-    """Keep the environments beside a saved model, for `rlkit serve`."""
-    contents = {e.kind_name: e.model_dump(mode="json") for e in acted_in}
+def write_environments(folder: Path, acted_in: Iterable[BaseEnvironment], max_turn_length: int) -> None:
+    """Keep the environments, and the tokens of a turn, beside a saved model, for `rlkit serve`."""
+    contents = {e.kind_name: e.model_dump(mode="json") for e in acted_in} | {TURN: max_turn_length}
     write_text(folder / ENVIRONMENTS_FILE, json.dumps(contents, indent=2))
 
 
@@ -126,5 +129,5 @@ def export(path: str | Path, folder: str | Path) -> Path:
         if saved.adapter is not None:
             shutil.copytree(saved.adapter, building / "adapter")
         if saved.environments:
-            write_environments(building, saved.environments.values())
+            write_environments(building, saved.environments.values(), saved.facts.get(TURN, 0))
     return folder
