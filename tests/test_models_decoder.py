@@ -28,7 +28,7 @@ from rlkit.models.logprobs import SelectedLogProbs, logits_of
 from rlkit.models.shapes import COMPILED_FROM
 from rlkit.training.learner import Rows, token_logprobs
 from rlkit.types import Task
-from rlkit.verl.models import describe
+from rlkit.verl.weights import describe
 
 NEEDS_COMPILER = pytest.mark.skipif(missing_compiler() is not None, reason="needs a C++ compiler")
 

@@ -29,7 +29,7 @@ from rlkit.rewards import scorer_of
 from rlkit.training import checkpoint
 from rlkit.training.interrupt import Interrupt
 from rlkit.types import Task
-from rlkit.verl import checks, models, processes
+from rlkit.verl import checks, processes, weights
 from rlkit.verl.config import compose, escaped
 from rlkit.verl.processes import Files, environment, knock, on_cluster, use_token
 from rlkit.verl.results import Results
@@ -60,7 +60,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
 def dry_run(config: RunConfig, root: str | Path = "outputs") -> str:
     """The command of a run, after writing the configuration that verl reads; no model, no rows. Raises UserError."""
     checks.check(config)
-    files = Files.of(Path(root) / config.study / "runs" / config.id, models.path_of(config))
+    files = Files.of(Path(root) / config.study / "runs" / config.id, weights.path_of(config))
     return shlex.join(_command(config, files))
 
 
@@ -113,7 +113,7 @@ class _VerlRun:
             return self._result("finished", summary)
         check_machine(c)
         self.store.update(phase="preparing the model and the rows")
-        shape, counts = models.describe(c)  # first: there may be no such model
+        shape, counts = weights.describe(c)  # first: there may be no such model
         held = held_out(c)
         files = self._prepare(held)
         done = verl_step(files.checkpoints)
@@ -154,7 +154,7 @@ class _VerlRun:
 
     def _prepare(self, held: Sequence[Task]) -> Files:
         """Make the model, the rows and this attempt's folder."""
-        model = models.prepare(self.config)
+        model = weights.prepare(self.config)
         before = list((self.store.folder / "verl").glob("attempt-*"))
         files = Files.of(self.store.folder, model, 1 + len(before))
         if not (files.folder / "test.parquet").exists():

@@ -176,7 +176,7 @@ def _computed(config: RunConfig) -> dict[str, Any]:
 
 def _rate(config: RunConfig, section: str, optim: Optimizer) -> dict[str, Any]:
     from rlkit.training.optimizer import learning_rate
-    from rlkit.verl.models import describe
+    from rlkit.verl.weights import describe
 
     size = describe(config)[0].non_embedding if optim.lr_exponent else optim.lr_reference_params
     return {f"{section}.lr": learning_rate(optim, size), f"{section}.lr_scheduler_type": "cosine"}
