@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from rlkit.cli import app
@@ -14,7 +15,7 @@ from rlkit.domains.math.tasks import Arithmetic
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
 from rlkit.models.prompts import ladder_length
-from rlkit.params import validate
+from rlkit.params import override, validate
 from rlkit.sizing import devices, doctor
 from rlkit.sizing import estimate as estimating
 from rlkit.sizing.devices import DEVICES, device_named
@@ -346,11 +347,10 @@ def test_prompts_are_made_once_for_all_runs_of_a_study(tmp_path, made):
     (path := tmp_path / "splits.yaml").write_text(SPLITS)
     make_plan(path, {}, tmp_path)
     assert 3_200 < len(made) < 3_400
-    path.write_text(SPLITS.replace("length: 48", "length: 12"))
-    with pytest.raises(
-        UserError, match=r"whole, seed 0: data.max_prompt_length is 12, but 2,... of 3,200 arithmetic"
-    ):
-        make_plan(path, {}, tmp_path)
+    content = yaml.safe_load(SPLITS)["run"]
+    config = validate(RunConfig, override(content, {"data.max_prompt_length": 12}))
+    with pytest.raises(UserError, match="is 12, but 2,... of 3,200 arithmetic prompts are longer"):
+        TaskStream(config, []).check_prompts([])
 
 
 @pytest.mark.parametrize("train", [
@@ -370,7 +370,8 @@ def test_lengths_are_those_of_the_first_batch_without_the_tasks_of_the_others(ma
 
 def test_greedy_answers_and_passes_that_estimators_ask_for_are_predicted():
     def of(**algorithm):
-        found = estimate(validate(RunConfig, {"rollout": {"n": 2}, "algorithm": algorithm}), "h100")
+        sizes = {"rollout": {"n": 2}, "evaluation": {"size": 1, "n": 1}, "algorithm": algorithm}
+        found = estimate(validate(RunConfig, sizes), "h100")
         assert found is not None
         return found
 

@@ -85,8 +85,10 @@ def estimate(config: RunConfig, device: str = "here", lengths: tuple[int, ...] =
     steps, e, data = config.trainer.total_training_steps, config.evaluation, config.data
     evaluations = 1 + -(-steps // (config.trainer.test_freq or steps))
     phases, update = _step(plan)
-    needs = config.algorithm.needs
-    sampled = steps * plan.shape.forward(_work(plan, data.train_batch_size, config.rollout.n + needs.greedy))
+    sampled = steps * plan.shape.forward(_work(plan, data.train_batch_size, config.rollout.n))
+    sampled += (
+        steps * config.algorithm.needs.greedy * plan.shape.forward(_work(plan, data.train_batch_size, 1))
+    )
     sampled += evaluations * plan.shape.forward(_work(plan, e.size, e.n))
     engine = VERL_START if plan.verl else ENGINE * (plan.sampler == "vllm")
     loaded = plan.item * plan.shape.parameters / LOADED
