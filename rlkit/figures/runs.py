@@ -201,12 +201,11 @@ def differences(table: pd.DataFrame, venue: str = "neurips") -> dict[str, Drawin
 
 
 def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Drawing:
-    baseline, few = table["baseline"].iloc[0], summary.few_seeds(table)
+    baseline = table["baseline"].iloc[0]
     seeds, several = table[["seeds", "baseline_seeds"]].to_numpy(), table["low_seeds"].notna().any()
     count = " to ".join(map(str, sorted({seeds.min(), seeds.max()})))
     words = [
         f"The baseline is {baseline}. Seeds a cell: {count}.",
-        f"Intervals over seeds and problems{few}.".replace(", which", "") if few else "",
         "" if several else "One seed says nothing about others, so that there is no second interval.",
         *summary.seeds_to_show(table),
         summary.unequal_steps(table.assign(when="after")),

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from rlkit.config.run import value_of
 from rlkit.errors import UserError
@@ -61,8 +62,8 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
 def differences(evals: pd.DataFrame) -> pd.DataFrame:
     """Final pass@1 of each value of a factor less that of its baseline, everything else of the cell being equal.
     Factors are `variant` and the keys of the grid; the baseline is the first value in the study's file, or named by
-    `baselines`. Problems are paired: the interval over them is of these very runs; the one over seeds and problems
-    resamples both, and knows little of two seeds (docs/concepts/metrics.md). Returns one row a factor and cell of
+    `baselines`. Problems are paired: the interval over them is of these very runs; the one over seeds and problems, in
+    which equal seeds are paired, too, is of other runs (docs/concepts/metrics.md). Returns one row a factor and cell of
     another value, smallest model first: factor, cell, value, baseline, model.path, difference, low and high (over
     problems), low_seeds and high_seeds (over both; NaN of one seed), problems, seeds and baseline_seeds, spread (of
     seeds, a standard deviation), steps_least and steps (of both cells). A UserError where nothing has a baseline."""
@@ -97,21 +98,27 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
 
 def _difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
     """The mean over problems of one cell's pass@1 less another's, with both intervals of `differences`."""
-    wide = [cell.pivot_table("correct", "task_id", "run") for cell in (one, other)]
-    runs = [table.shape[1] for table in wide]
-    rates = pd.concat(wide, axis=1, join="inner").dropna().to_numpy()  # (problems, runs of both cells)
-    mine, others = np.split(rates, [runs[0]], axis=1)
+    wide = [cell.pivot_table("correct", "task_id", "seed") for cell in (one, other)]
+    seeds = [list(table.columns) for table in wide]
+    rates = pd.concat(wide, axis=1, join="inner").dropna().to_numpy()  # (problems, seeds of both cells)
+    mine, others = np.split(rates, [len(seeds[0])], axis=1)
     rng = generator("differences", *(cell["cell"].iloc[0] for cell in (one, other)))
     mean = bootstrap_mean(mine.mean(axis=1) - others.mean(axis=1), rng=rng)
     low, high, spread = np.nan, np.nan, np.nan
-    if min(runs) > 1:
-        spread = float(np.mean([part.mean(axis=0).var(ddof=1) for part in (mine, others)]) ** 0.5)
-        drawn = resample_sums(rates, rng, DRAWS) / len(rates)
-        again = [rng.multinomial(n, np.full(n, 1 / n), DRAWS) / n for n in runs]
-        low, high = np.quantile((drawn * np.hstack([again[0], -again[1]])).sum(axis=1), [0.025, 0.975])
+    if min(map(len, seeds)) > 1:
+        # Runs of the same seed share tasks and warm start: what those add to both is no difference.
+        alike = seeds[0] == seeds[1]
+        parts = [part.mean(axis=0) for part in ([mine - others] if alike else [mine, others])]
+        spread = float(np.mean([part.var(ddof=1) for part in parts]) / (1 + alike)) ** 0.5
+        terms = [(part.var(ddof=1) / len(part), len(part) - 1) for part in parts]
+        terms.append((((mean.high - mean.low) / (2 * 1.96)) ** 2, mean.prompts - 1))
+        variances, freedoms = np.array(terms).T
+        if (total := variances.sum()) > 0:  # Welch 1947
+            half = stats.t.ppf(0.975, total**2 / (variances**2 / freedoms).sum()) * total**0.5
+            low, high = mean.value - half, mean.value + half
     over_both = {"low_seeds": low, "high_seeds": high, "problems": mean.prompts}
-    seeds = {"seeds": runs[0], "baseline_seeds": runs[1], "spread": spread}
-    return {"difference": mean.value, "low": mean.low, "high": mean.high, **over_both, **seeds}
+    counts = {"seeds": len(seeds[0]), "baseline_seeds": len(seeds[1]), "spread": spread}
+    return {"difference": mean.value, "low": mean.low, "high": mean.high, **over_both, **counts}
 
 
 def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:

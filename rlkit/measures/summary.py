@@ -213,13 +213,6 @@ def outside(missed: Iterable[Mapping[Any, Any]]) -> list[str]:
     return [f"{cell} lies outside the interval that the law foretold for it." for cell in cells]
 
 
-def few_seeds(differences: pd.DataFrame) -> str:
-    """How often the interval over seeds and problems holds the truth where seeds are few (docs/concepts/metrics.md)."""
-    least = int(differences[["seeds", "baseline_seeds"]].to_numpy().min())
-    held = {2: "85 %", 3: "93 %", 4: "93 %", 5: "93 %"}.get(least)
-    return f", which with {least} seeds hold the truth in some {held} of studies" if held else ""
-
-
 def seeds_to_show(differences: pd.DataFrame) -> list[str]:
     """`rlkit.laws.planning.seeds_needed` for a difference of 0.02, from the spread between seeds and the interval over
     problems that were measured; none of one seed a cell."""
@@ -283,7 +276,7 @@ def _differences(table: pd.DataFrame) -> Iterator[str]:
     width = max(map(len, table["cell"]))
     for baseline, rows in table.groupby("baseline", sort=False):
         yield f"final pass@1 less that of {baseline}, paired by problem"
-        yield f"(95 % intervals: over problems; over seeds and problems{few_seeds(rows)})"
+        yield "(95 % intervals: over problems; over seeds and problems)"
         for _, row in rows.iterrows():
             over = [f"[{row[f'low{of}']:+.3f}, {row[f'high{of}']:+.3f}]" for of in ("", "_seeds")]
             known = min(row["seeds"], row["baseline_seeds"]) > 1
