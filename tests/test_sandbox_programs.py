@@ -62,10 +62,13 @@ def works(jail):
     return run(jail, "print(sum(map(int, input().split())))", b"20 22\n").stdout == b"42\n"
 
 
-def test_a_program_reads_and_prints(jail):
-    outcome = run(jail, "import sys\nprint(input()[::-1])\nprint('note', file=sys.stderr)", "añ\n".encode())
-    assert (outcome.status, outcome.reason) == (0, None)
-    assert (outcome.stdout, outcome.stderr) == ("ña\n".encode(), b"note\n")
+@pytest.mark.parametrize(*table("programs_that_run"))
+def test_a_program_reads_and_prints_uses_processes_and_threads_and_is_refused_hidden_memory(
+    jail, about, program, stdin, stdout, stderr
+):
+    outcome = run(jail, program, stdin.encode())
+    assert (outcome.status, outcome.reason) == (0, None), about
+    assert (outcome.stdout.decode(), outcome.stderr.decode()) == (stdout, stderr)
 
 
 @pytest.mark.parametrize(*table("programs_endings"))
@@ -170,12 +173,6 @@ def test_a_program_has_no_descriptor_of_ours_however_many_there_are(level):
             assert run(jail, program).stdout == b"['0', '1', '2', '3']\n"  # the last is the folder's
 
 
-@pytest.mark.parametrize("call", ["shmget(77, 4096, 0o1600)", "semget(77, 1, 0o1600)", "msgget(77, 0o1600)",
-                                  "mq_open(b'/rlkit', 0o102, 0o600, None)", "memfd_create(b'x', 0)"])  # fmt: skip
-def test_a_program_makes_no_memory_that_outlives_it_or_is_not_counted(jail, call):
-    assert run(jail, f"import ctypes\nprint(ctypes.CDLL(None).{call})").stdout == b"-1\n"
-
-
 def test_a_program_may_open_its_streams_by_name_and_finds_nothing_of_our_environment(level, monkeypatch):
     monkeypatch.setenv("RLKIT_SECRET", "hush")
     program = "import os, sys\nsys.stdin, sys.stdout = open('/dev/stdin'), open('/dev/stdout', 'w')\n"
@@ -206,17 +203,6 @@ def test_a_few_packages_can_be_imported_and_the_grader_cannot(jail, level):
     assert outcome.stdout == b"3\n", outcome
     for module in ("rlkit", "torch", "math_verify")[: 3 if level == "bubblewrap" else 1]:
         assert b"ModuleNotFoundError" in run(jail, f"import {module}").stderr
-
-
-def test_honest_uses_of_processes_and_threads_work(jail):
-    pool = "import multiprocessing as m\nwith m.Pool(2) as p: print(p.map(abs, [-1, 2]))"
-    assert run(jail, pool).stdout == b"[1, 2]\n"
-    daemon = (
-        "import threading\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()"
-    )
-    assert run(jail, daemon).status == 0
-    command = "import subprocess\nprint(subprocess.run(['echo', 'hi'], capture_output=True).stdout)"
-    assert run(jail, command).stdout == b"b'hi\\n'\n"
 
 
 def test_sixty_hostile_programs_leave_no_process_and_no_file():

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from itertools import islice
 from typing import Any, NamedTuple
 
 from rlkit.config import RewardConfig
@@ -75,8 +74,7 @@ class Router(AbstractContextManager["Router"]):
             raise UserError(f"No grading process can be started: {error}.") from None
 
     def grade(self, answers: Iterable[tuple[Task, str]], progress: bool = False) -> list[Reward]:
-        """The rewards of `answers`, in order. One bad answer never raises: it has an error. The first are graded
-        while an iterator makes the next."""
+        """The rewards of `answers`, in order. One bad answer never raises: it has an error."""
         rows = ((task.data_source, text, task.ground_truth, task.extra_info) for task, text in answers)
         return self.grade_rows(rows, progress)
 
@@ -94,22 +92,17 @@ class Router(AbstractContextManager["Router"]):
         if os.getpid() != self._owner:
             fork = f"process {os.getpid()} is a fork of it: make a Router in the process that grades"
             raise RuntimeError(f"This Router was made in process {self._owner}, and {fork}.")
-        call, left = Outcomes(self._changed), iter(rows)
-        try:
-            while part := [*islice(left, _LARGEST_BATCH)]:
-                with self._changed:
-                    if self._closed:
-                        raise RuntimeError("This Router is closed.")
-                    self._jobs.extend(_Job(row, call, i) for i, row in enumerate(part, len(call.found)))
-                    call.found += [None] * len(part)
-                    more = min(self._size - self._busy, -(-len(self._jobs) // self._batch_size()))
-                    self._busy += more
-                for _ in range(more):
-                    self._threads.submit(self._work)
-        except BaseException:  # of the iterator
-            with self._changed:
-                self._jobs = deque(job for job in self._jobs if job.call is not call)
-            raise
+        call = Outcomes(self._changed)
+        jobs = [_Job(row, call, i) for i, row in enumerate(rows)]
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("This Router is closed.")
+            self._jobs.extend(jobs)
+            call.found += [None] * len(jobs)
+            more = min(self._size - self._busy, -(-len(self._jobs) // self._batch_size()))
+            self._busy += more
+        for _ in range(more):
+            self._threads.submit(self._work)
         return call
 
     def _batch_size(self) -> int:
