@@ -158,6 +158,18 @@ def test_what_a_study_varied_is_drawn(tmp_path):
         assert set(points["model.path"]) == {name.removeprefix("law_of_data_")} and len(points) == 3
 
 
+def test_sizes_that_are_variants_have_a_line_for_each_value_of_the_grid(tmp_path):
+    runs = []
+    for unique, model in itertools.product((32, 128), list(SIZES)[1:3]):
+        cell = {"cell": f"{model}, {unique}", "variant": model}
+        runs.append(
+            (config(model, data={"train_max_samples": unique, "max_epochs": 1000}), SIZES[model], cell)
+        )
+    for name, drawing in drawn(StudyData(write_study(tmp_path, runs)), "training", "acl").items():
+        model = name.removeprefix("training_")
+        assert set(drawing.table["cell"]) == {f"{model}, 32", f"{model}, 128"}
+
+
 @pytest.mark.parametrize("name", ["scaling_law", "learning_curves"])
 def test_a_share_is_drawn_between_0_and_1(study, name):
     data = StudyData(study, "power")

@@ -66,8 +66,12 @@ def _by_model(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str], Drawing])
     of all where no model has variants of its own: a mean over sizes would be of none."""
     if "variant" not in table or table["variant"].nunique() < 2 or table["model.path"].nunique() < 2:
         return {"": draw(table, "cell")}
-    parts = dict(list(table.groupby("model.path")))
-    return {str(path).rsplit("/", 1)[-1]: draw(parts[path], "variant") for path in looks(table)}
+    made = {}
+    for path in looks(table):
+        part = table[table["model.path"] == path]
+        several = part["variant"].nunique() < part["cell"].nunique()  # a variant is a size, say, with a grid
+        made[str(path).rsplit("/", 1)[-1]] = draw(part, "cell" if several else "variant")
+    return made
 
 
 def _with_column(study: "StudyData", column: str) -> pd.DataFrame:
