@@ -1,7 +1,10 @@
-"""The interface that people know: an environment, an agent, a training, in the words of its best-known snippets."""
+"""The interface that people know, in the words of its best-known snippets; and the examples of the page on agents and
+of the README, run as printed."""
 
 import asyncio
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,20 @@ from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.agents.trainer import AgenticConfig
 from rlkit.environments import check_environment, environments
 from rlkit.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def run(code: str, **known: Any) -> dict[str, Any]:
+    """What the code has defined, beside what was known."""
+    names: dict[str, Any] = {"__name__": "example", **known}
+    exec(code, names)
+    return names
+
 
 SNIPPET = """
 from rlkit import BaseEnvironment, BaseAgent, ActionResult, AgenticTrainer
@@ -34,11 +51,14 @@ async def main(agent, env, problem, test_problems):
 
 
 def test_the_snippets_run_as_they_are_printed():
-    names: dict[str, Any] = {
-        "MODEL": "ladder-30k", "observation": "seen", "reward": 1.0, "done": True, "info": {"success": True},
+    known = {
+        "MODEL": "ladder-30k",
+        "observation": "seen",
+        "reward": 1.0,
+        "done": True,
         "best_action": "action2",
-    }  # fmt: skip
-    exec(SNIPPET, names)
+    }
+    names = run(SNIPPET, info={"success": True}, **known)
     env, agent = names["YourEnvironment"](), names["YourAgent"]()
     episode, (model, tokenizer, device), losses, results = asyncio.run(
         names["main"](agent, env, "3x + 7 = 16", ["Solve for x: 3x + 7 = 16"])
@@ -220,3 +240,18 @@ def test_an_agent_that_chooses_no_action_is_told_what_to_return(chosen):
     with pytest.raises(UserError, match="select_action of Script returned .*: return an action's name"):
         run_episodes(Script(chosen), Board(), "x")
     assert run_episodes(Script("put", "put", "put"), Board(), "x")[0].success  # a name alone will do
+
+
+def test_an_environment_of_ones_own_runs_as_printed():
+    (example,) = (block for block in blocks("docs/how-to/agents.md") if "Thermostat" in block)
+    losses = run(example)["losses"]
+    assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
+
+
+@pytest.mark.slow(reason="trains for a minute")
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/agents.md"])
+def test_the_printed_training_solves_held_out_equations(page):
+    (example,) = (block for block in blocks(page) if "NoisyAgent" in block)
+    made = run(f"import rlkit\n{example}")
+    solved = made["trainer"].test_inference(made["env"].problems("test", 100, 1))
+    assert sum(e["success"] for e in solved) >= 80

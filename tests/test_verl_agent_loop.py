@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_environments_rollout import Script
+from transformers import GenerationConfig
 
 from rlkit.domains import sources
 from rlkit.environments.base import environments
@@ -48,7 +49,9 @@ def equation(instructions: str = "brief") -> Task:
     return environment_task(environments.parse(world), "3x + 7 = 16")
 
 
-def run(task: Task, turns: list[list[int]], folder=None, length: int = 900, turn: int = 0, data=None):
+def run(
+    task: Task, turns: list[list[int]], folder=None, length: int = 900, turn: int = 0, model: str = "/none"
+):
     from omegaconf import OmegaConf
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -56,8 +59,8 @@ def run(task: Task, turns: list[list[int]], folder=None, length: int = 900, turn
     from rlkit.verl.agent_loop import RlkitAgentLoop
 
     rollout = {"response_length": length, "prompt_length": 1024}
-    model = {"path": "/no/generation/config"}
-    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout, "model": model}, "data": data or {}})
+    served = {"rollout": rollout, "model": {"path": model}}
+    config = OmegaConf.create({"actor_rollout_ref": served, "data": {}})
 
     async def go():
         server: Any = ScriptedServer(turns)
@@ -123,6 +126,17 @@ def test_an_answer_is_sampled_once_and_left_to_compute_score():
     }  # fmt: skip
     cut, _ = run(task, [said("4" * 40, ended=False)], length=16)
     assert len(cut.response_ids) == 16 and cut.extra_fields[PLACE]["finish_reason"] == "length"
+
+
+def test_any_stop_token_of_the_generation_config_ends_an_answer(tmp_path):
+    other: Any = TOKENIZER.pad_token_id
+    GenerationConfig(eos_token_id=[STOP, other]).save_pretrained(tmp_path)
+    answer = [*said("42", ended=False), other]
+    finished = [
+        run(sources.parse("arithmetic").task(0), [answer], length=3, model=m)[0]
+        for m in ("/none", str(tmp_path))
+    ]
+    assert [out.extra_fields[PLACE]["finish_reason"] for out in finished] == ["length", "stop"]
 
 
 def test_what_verl_stores_of_an_episode_has_its_return_on_the_last_token():
