@@ -37,6 +37,12 @@ Overrides = Annotated[
 ]
 Scorer = Annotated[str, typer.Option(help="strict: rlkit's. verl: verl's own, by data_source.")]
 Root = Annotated[Path, typer.Option(help="The folder that results are written to.")]
+Scale = Annotated[
+    Literal["full", "tiny"],
+    typer.Option(
+        help="tiny: the smallest models and a few short steps on a CPU, to see that the file works."
+    ),
+]
 
 
 # --- Runs and studies ---------------------------------------------------------------------------------
@@ -48,9 +54,10 @@ def run(
     overrides: Overrides = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     root: Root = Path("outputs"),
+    scale: Scale = "full",
 ) -> None:
     """Train one run, or continue it where it was ended."""
-    config = load_one(params, parse_overrides(overrides))  # before torch is loaded
+    config = load_one(_scaled(params, scale, root), parse_overrides(overrides))  # before torch is loaded
     if dry_run:
         return _plan_run(config, root)
     from rlkit.backends import train
@@ -60,6 +67,17 @@ def run(
     typer.echo(run_end(result.status, result.folder, result.summary))
     if result.status == "stopped":  # by Ctrl-C, at a checkpoint
         raise typer.Exit(130)
+
+
+def _scaled(params: Path, scale: str, root: Path) -> Path:
+    """The params file, or its reduced form, which is written."""
+    if scale == "full":
+        return params
+    from rlkit.studies.tiny import write_tiny
+
+    target = write_tiny(params, root)
+    typer.echo(f"wrote {target}", err=True)
+    return target
 
 
 def _plan_run(config: RunConfig, root: Path) -> None:
@@ -98,6 +116,7 @@ def study(
     option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of ray, or sbatch's; repeatable.")
     ] = None,
+    scale: Scale = "full",
 ) -> None:
     """Train every run of a study, then analyse it; what is finished is not repeated."""
     import rlkit
@@ -105,7 +124,7 @@ def study(
     if workers != "auto" and not workers.isdigit():
         raise UserError(f"--workers is {workers!r}: give a number of runs, 0, or auto.")
     result = rlkit.study(
-        params, parse_overrides(overrides), workers="auto" if workers == "auto" else int(workers),
+        _scaled(params, scale, root), parse_overrides(overrides), workers="auto" if workers == "auto" else int(workers),
         dry_run=dry_run, root=root, executor=executor, options=parse_overrides(option),
     )  # fmt: skip
     if result.failed:

@@ -1,0 +1,101 @@
+"""The reduced form of a params file: the same run or study with the smallest models and a few short steps on a CPU, to
+see in minutes that it works before it costs hours."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlkit.config import RunConfig
+from rlkit.errors import UserError
+from rlkit.files import write_text
+from rlkit.params import flatten, override, read_yaml, validate
+
+MODELS = ("ladder-10k", "ladder-30k", "ladder-50k", "ladder-60k", "ladder-100k", "ladder-150k", "ladder-200k")
+FEWEST = {  # what the least of a key's values becomes, the next twice that, and so on: what differs goes on differing
+    "data.train_batch_size": 4,
+    "data.train_max_samples": 24,
+    "rollout.n": 2,
+    "evaluation.n": 2,
+    "trainer.total_training_steps": 2,
+    "trainer.test_freq": 1,
+    "trainer.save_freq": 2,
+    "model.warm_start.steps": 2,
+    "async_training.trigger_parameter_sync_step": 1,
+}
+FIXED = {
+    "model.dtype": "float32",
+    "model.warm_start.batch_size": 8,
+    "data.max_prompt_length": 3072,  # a byte is a token of the smallest models
+    "data.filter_overlong_prompts": True,
+    "data.max_response_length": 24,
+    "rollout.name": "torch",
+    "rollout.tensor_model_parallel_size": 1,
+    "rollout.interruption.reserve": 6,
+    "rollout.interruption.phrase": " ",
+    "reward.overlong_buffer.len": 4,
+    "algorithm.filter_groups.enable": False,  # such a model answers nothing right, so that all groups are equal
+    "actor.optimizer_offload": False,
+    "trainer.backend": "local",
+    "trainer.device": "cpu",
+    "trainer.tf32": False,
+    "trainer.n_gpus_per_node": 1,
+    "trainer.nnodes": 1,
+    "evaluation.size": 12,
+    "verl": {},
+}
+HALVES = ("actor.ppo_mini_batch_size",)  # of the smallest batch, where they are not the whole
+
+
+def write_tiny(path: Path, root: Path) -> Path:
+    """Write the reduced form of a run's or study's file to `root`/tiny. Raises UserError as `rlkit.load`."""
+    target = root / "tiny" / path.name
+    content = {"study": path.stem, **read_yaml(path)}
+    write_text(target, yaml.safe_dump(reduced(content, str(path)), sort_keys=False, allow_unicode=True))
+    return target
+
+
+def reduced(content: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """The content of a reduced file, whose study's name ends with `_tiny`."""
+    shared = content.get("run", content)
+    variants, grid = content.get("variants") or {}, content.get("grid") or {}
+    whole = flatten(validate(RunConfig, {**shared, "study": "tiny"}, where=where).model_dump())
+    values = {}
+    for key in ("model.path", *FEWEST):
+        found = [changes[key] for changes in variants.values() if key in (changes or {})]
+        varied = grid.get(key, []) or (found if len(found) == len(variants) else [whole[key], *found])
+        values[key] = list(dict.fromkeys(varied or [whole[key]]))
+        if key != "model.path":
+            values[key] = sorted(value for value in values[key] if value and value > 0)
+
+    def small(key: str, value: Any) -> Any:
+        if key in HALVES and value:
+            return FEWEST["data.train_batch_size"] // 2
+        if value not in values.get(key, ()):
+            return value
+        place = values[key].index(value)
+        if key != "model.path":
+            return FEWEST[key] * (place + 1)
+        if place >= len(MODELS):
+            raise UserError(
+                f"{where} has more than {len(MODELS)} models, for which --scale tiny has no small ones."
+            )
+        return MODELS[place]
+
+    def changed(section: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: [small(key, v) for v in value] if isinstance(value, list) and key in values else small(key, value)
+                for key, value in section.items()}  # fmt: skip
+
+    sizes = {key: small(key, whole[key]) for key in (*values, *HALVES)}
+    run = override(shared, FIXED | {key: value for key, value in sizes.items() if value != whole[key]})
+    study = f"{content['study']}_tiny"
+    if "run" not in content:
+        return run | {"study": study}
+    result = {**content, "study": study, "run": run, "seeds": content.get("seeds", [0])[:2]}
+    if variants:
+        fewer = {name: changed(changes or {}) for name, changes in variants.items()}
+        # What all runs have now is no variant any more.
+        result["variants"] = {n: c for n, c in fewer.items() if not c or not c.items() <= FIXED.items()}
+    result |= {key: changed(content[key]) for key in ("grid", "holdout", "baselines") if content.get(key)}
+    return result | ({"holdout_after": 1} if content.get("holdout_after") else {})
