@@ -171,9 +171,8 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
     program = max(reversed(bodies), key=fit)
     if not _is_program(program) and (first := _FENCE.match(text)) and first["tag"].lower() in (*_TAGS, ""):
         outer = text[text.find("\n", first.end()) + 1 : max(map(text.rfind, ("```", "~~~")))]
-        program = (
-            textwrap.dedent(outer) if _is_program(outer) else program
-        )  # there are fences in its docstrings
+        if _is_program(outer):  # there are fences in its docstrings
+            program = textwrap.dedent(outer)
     whole = f"{start.rstrip()}\n{textwrap.indent(textwrap.dedent(program), '    ')}"
     is_body = start and wanted and not fit(program) and _is_program(whole)
     return whole if is_body else program.removeprefix("\ufeff")
