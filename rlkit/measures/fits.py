@@ -84,7 +84,8 @@ def unique_tasks(df: pd.DataFrame, evals: pd.DataFrame) -> dict[str, Fitted]:
 
 
 def repeats(df: pd.DataFrame) -> dict[str, Fitted]:
-    """Error along training in tasks shown and unique ones: of three sizes or more at once, else of each model."""
+    """Error along training in tasks shown and unique ones: of three sizes or more at once, else of each model. The
+    points are those whose unique tasks were all shown: of before, each evaluation has a number of its own."""
     check_varied(df, UNIQUE)
     curves = _errors(df, "model.path")
     shown = curves["step"] * curves[BATCH]
@@ -93,7 +94,9 @@ def repeats(df: pd.DataFrame) -> dict[str, Fitted]:
     if len(parts) >= FOR_LAW:
         law, x, parts = "data_constrained", x | {"N": SIZE}, {"": curves}
     options: Any = {"x": x, "y": "error", "cluster": "run", "bootstrap": 200}
-    return _those_that_fit(lambda part: (fit(part, law, **options), part), parts)
+    whole = {name: part[part["tasks shown"] >= part[UNIQUE]] for name, part in parts.items()}
+    found = _those_that_fit(lambda part: fit(part, law, **options), parts)
+    return {name: (one, whole[name]) for name, one in found.items()}
 
 
 def best_share(df: pd.DataFrame, evals: pd.DataFrame) -> Fitted:
@@ -112,7 +115,8 @@ def by_cell(df: pd.DataFrame, evals: pd.DataFrame) -> tuple[dict[str, LawFit], p
     rest = evals[~evals["cell"].isin(parts.keys() - alone.keys())]
     group = "cell" if rest["cell"].nunique() > 1 else None
     found = fit_pass_rates(rest, "power", group=group, **options)
-    return found if group else dict.fromkeys(alone, found), _errors(df)
+    laws: Any = found if group else dict.fromkeys(alone, found)
+    return laws, _errors(df)
 
 
 def by_domain(

@@ -165,12 +165,12 @@ class TorchSampler:
 
     def _prefill(self, prompts: Sequence[np.ndarray]) -> Prefix:
         """The computed prompts, PREFILLED tokens at a time."""
-        padded = [x.to(self.decoder.device) for x in pad_right(prompts, self.pad_id)]
-        p, s = row_bucket(len(prompts)), width_bucket(padded[0].shape[1])
+        ids, mask = (x.to(self.decoder.device) for x in pad_right(prompts, self.pad_id))
+        p, s = row_bucket(len(ids)), width_bucket(ids.shape[1])
         if self.decoder.pads_prompts and p * s <= REPLAYED:
-            return self._replayed(*padded, p, s)
-        rows = max(1, PREFILLED // padded[0].shape[1])
-        parts = [self.decoder.prefill(*x) for x in zip(*(y.split(rows) for y in padded), strict=True)]
+            return self._replayed(ids, mask, p, s)
+        rows = max(1, PREFILLED // ids.shape[1])
+        parts = [self.decoder.prefill(*x) for x in zip(ids.split(rows), mask.split(rows), strict=True)]
         if len(parts) == 1:
             return parts[0]
         last, layers, lengths = zip(*parts, strict=True)
