@@ -53,8 +53,8 @@ def test_rows_in_the_published_columns_are_asked_and_graded(folder, name):
     source = named(name, path=str(folder))
     tasks = [source.task(k) for k in range(source.total())]
     assert len(tasks) == len(PUBLISHED[name]) and tasks[0].extra_info["index"] == 0
-    answers = [(t, reference_response(t)) for t in tasks]
-    assert all(text is not None for _, text in answers)
+    answers = [(t, reference_response(t) or "") for t in tasks]
+    assert all(text for _, text in answers)
     wrong = [(t, WRONG[name]) for t in tasks[-1:]]
     with Router(RewardConfig(num_workers=1)) as router:
         *right, last = router.grade([*answers, *wrong], progress=False)

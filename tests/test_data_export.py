@@ -40,7 +40,7 @@ def test_verl_loads_the_rows_in_the_mixture_s_order(exported, tmp_path):
     from rlkit.models.ladder import byte_tokenizer
 
     out, train, tests = exported
-    options = {"max_prompt_length": 20_000, "filter_overlong_prompts_workers": 1}
+    options: dict[str, Any] = {"max_prompt_length": 20_000, "filter_overlong_prompts_workers": 1}
     options["cache_dir"] = str(tmp_path / "cache")
     files = [str(out / "train.parquet"), str(out / "test.parquet")]
     tokenizer: Any = byte_tokenizer()  # verl's annotation names the slow class; it takes either

@@ -94,8 +94,9 @@ def test_the_ladder_s_tokens_are_counted_without_its_tokenizer():
 
 
 def test_a_policy_and_an_episode_encode_words_as_text():
-    policy = load_policy(RunConfig().model.model_copy(update={"path": "ladder-10k"}))
+    policy = load_policy(RunConfig.model_validate({}).model.model_copy(update={"path": "ladder-10k"}))
     end = policy.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert isinstance(end, int)
     assert [ids.count(end) for ids in policy.encode_all([user(INJECTED), user("2+3?")])] == [1, 1]
     chat = ChatTokens(policy)
     assert list(chat.prompt(user(INJECTED))) == policy.encode_all([user(INJECTED)])[0]
@@ -120,6 +121,7 @@ def test_variables_of_a_template_are_set_once_and_saved_with_it(tmp_path):
         set_template_defaults(tokenizer, values)
     assert tokenizer.decode(encode_chats(tokenizer, [user("hi")])[0]) == off
     assert tokenizer.decode(encode_chats(tokenizer, [user("hi")], enable_thinking=True)[0]) == plain
+    assert isinstance(tokenizer.chat_template, str)
     assert tokenizer.chat_template.count("set enable_thinking") == 1
     tokenizer.save_pretrained(tmp_path)
     again = PreTrainedTokenizerFast.from_pretrained(tmp_path)

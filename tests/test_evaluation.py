@@ -15,7 +15,7 @@ from rlkit.config import RunConfig
 from rlkit.data import held_out
 from rlkit.domains import sources
 from rlkit.errors import UserError
-from rlkit.evaluation import bootstrap_mean, pass_at_k, pass_rate, summarise
+from rlkit.evaluation import Average, bootstrap_mean, pass_at_k, pass_rate, summarise
 from rlkit.laws import fit_coverage
 from rlkit.measures import summary
 from rlkit.models import loading
@@ -74,7 +74,8 @@ def test_prompts_and_not_samples_are_resampled():
 
 
 def test_macro_and_micro_averages_differ_where_prompts_have_different_numbers_of_samples():
-    for average, share in (("macro", 0.5), ("micro", 6 / 7)):
+    shares: dict[Average, float] = {"macro": 0.5, "micro": 6 / 7}
+    for average, share in shares.items():
         rng = np.random.default_rng(0)
         found = bootstrap_mean([1] * 6 + [0], ["a"] * 6 + ["b"], rng=rng, average=average)
         assert found.value == pytest.approx(share)
@@ -199,7 +200,7 @@ def test_impossible_requests_are_refused(tmp_path, changes, message):
 
 
 def test_template_variables_are_passed_and_leave_the_callers_model_as_it_was(monkeypatch):
-    policy = load_policy(RunConfig().model.model_copy(update={"path": "ladder-10k"}))
+    policy = load_policy(RunConfig.model_validate({}).model.model_copy(update={"path": "ladder-10k"}))
     policy.tokenizer.chat_template = "{{ messages[0].content }}{% if brief %} In a word.{% endif %}"
     asked, encode = [], Policy.encode_all
 

@@ -71,6 +71,7 @@ def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
     points = summary.final(metrics())
     fit = rlkit.fit(points, "power", **LAW, holdout={"held_out": [True]})
     drawing = figures.law(fit, points)
+    ax: Any
     (ax,) = drawing.figure.axes
     assert ax.get_xscale() == "log"
     sizes = {round(float(line.get_xdata()[0])): line.get_markerfacecolor() for line in ax.lines

@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -70,7 +71,7 @@ def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out(
     assert len(early["small"].table.y) == 2 * 8 and early["small"].params["A"] == pytest.approx(0.8, abs=0.05)
     points = figures.law(early, curves, by="cell").table.query("part == 'point' and group == 'small'")
     assert points["held_out"].sum() == 2 * 3 and len(points) == 2 * 11
-    row = fits.foretold(early, curves).set_index("cell").loc["small"]
+    row: Any = fits.foretold(early, curves).set_index("cell").loc["small"]
     assert row["runs"] == 2 and row["low"] < row["observed"] < row["high"]
     with pytest.raises(UserError, match="needs 5 evaluations after the start, and a run has 3: set a lower"):
         fits.along(df[df["step"] < 4])
@@ -91,7 +92,9 @@ def test_any_law_is_drawn_with_its_held_out_points():
     drawing = figures.law(rlkit.fit(df, "logit_plane", y="r", x={"N": "N", "X": "D"}, bootstrap=0), df)
     drawn = drawing.table
     assert set(drawn.loc[drawn["part"] == "law", "N"]) == {1e8, 1e9, 1e10}  # the held-out size has its curve
-    labels = [text.get_text() for text in drawing.figure.axes[0].get_legend().get_texts()]
+    legend = drawing.figure.axes[0].get_legend()
+    assert legend is not None
+    labels = [text.get_text() for text in legend.get_texts()]
     assert sum("held out" in label for label in labels) == 1
     both = pd.concat([curve(n, 0).assign(size=n) for n in ("well", "good")], ignore_index=True)
     groups = figures.law(rlkit.fit(both, "sigmoid", y="rate", group="size", bootstrap=0))
@@ -123,7 +126,7 @@ def test_residuals_stand_over_what_the_law_predicts_and_estimates_beside_its_cur
     (text,) = drawings.law(rising).figure.axes[0].texts
     assert text.get_position()[1] > 0.9  # though its last point is not its highest
     drawn = drawings.residuals(fit).table
-    assert np.log(table["y"] / drawn["predicted"]).to_numpy() == pytest.approx(drawn["residual"].to_numpy())
+    assert np.asarray(np.log(table["y"] / drawn["predicted"])) == pytest.approx(drawn["residual"].to_numpy())
 
 
 def test_sizes_of_a_law_of_size_and_steps_are_steps_of_the_ramp():
@@ -132,7 +135,7 @@ def test_sizes_of_a_law_of_size_and_steps_are_steps_of_the_ramp():
     rows = pd.DataFrame({"parameters_non_embedding": sizes, "step": steps})
     rows["error"] = np.exp(-0.1 * sizes / (sizes + 1e5) * np.log(steps) - 0.1)
     found = rlkit.fit(rows, "tan", x={"N": "parameters_non_embedding", "X": "step"}, y="error", bootstrap=0)
-    lines = [line for line in drawings.law(found, rows).figure.axes[0].lines if len(line.get_xdata()) > 6]
+    lines = [line for line in drawings.law(found, rows).figure.axes[0].lines if np.size(line.get_xdata()) > 6]
     expected = looks(rows, "parameters_non_embedding").values()
     assert [line.get_color() for line in lines] == [style["color"] for style in expected]
     assert {line.get_linestyle() for line in lines} == {"-"}

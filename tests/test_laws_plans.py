@@ -1,5 +1,7 @@
 """Laws are ranked by rows that no fit saw and tested by simulation; plans: closed forms, and what a design can show."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -84,7 +86,7 @@ def test_recovery_sees_that_plain_intervals_of_shifted_runs_are_too_short():
     df = curve("good", 4, runs=8, offset=0.01)
     clustered = rlkit.fit(df, "sigmoid", y="rate", bootstrap=100, cluster="run")
     plain = rlkit.fit(df, "sigmoid", y="rate", bootstrap=100)
-    honest = recover(clustered, replicates=25).table.set_index("parameter").loc["A"]
+    honest: Any = recover(clustered, replicates=25).table.set_index("parameter").loc["A"]
     assert honest["coverage"] >= 0.85
     low, high = plain.interval()["A"]
     assert honest["median_width"] > 1.5 * (high - low)

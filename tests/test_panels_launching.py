@@ -54,8 +54,8 @@ def test_a_run_outlives_its_killed_notebook_which_finds_it_again(tmp_path, confi
     folder = tmp_path / "tiny" / "runs" / config.id
     values = {"config": "params/train.yaml", "overrides": SMALL, "root": str(tmp_path)}
     command = [sys.executable, "-m", "papermill", "notebooks/train.ipynb", str(tmp_path / "killed.ipynb")]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    job = subprocess.Popen([*command, "-y", str(values)], **quiet)
+    command += ["-y", str(values)]
+    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for(lambda: len(steps(folder)) > 2)
     for process in [*psutil.Process(job.pid).children(), psutil.Process(job.pid)]:  # the kernel, papermill
         process.kill()

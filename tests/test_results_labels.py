@@ -13,6 +13,7 @@ from study_folder import config, write_run, write_study
 
 import rlkit
 from rlkit.config.run import labels
+from rlkit.figures import Drawing
 from rlkit.figures.study import StudyData, draw
 from rlkit.params import flatten
 from rlkit.results.store import RunStore
@@ -66,6 +67,7 @@ def test_tables_and_figures_of_runs_made_by_hand_have_words(by_hand):
     evals = rlkit.read_evals(by_hand)
     assert set(evals["cell"]) == set(cells.index) and not evals["held_out"].any()
     drawing = dict(draw(StudyData(by_hand), "neurips", ["learning_curves"]))["learning_curves"]
+    assert isinstance(drawing, Drawing)
     shown = drawing.figure.axes[0].get_legend_handles_labels()[1]
     assert shown == ["optim.lr = 0.0001", "optim.lr = 0.001"]
 

@@ -131,10 +131,10 @@ def test_a_judge_that_never_ends_or_answers_is_an_error_and_never_a_zero(judge):
     ) as r:
         reward = r.grade_rows([row("steam")])[0]
     judge.drips = False
-    assert reward.value is None and "cannot be asked" in reward.error
+    assert reward.value is None and "cannot be asked" in (reward.error or "")
     with Router(RewardConfig(num_workers=1, judge_url="http://127.0.0.1:9/v1", timeout=3)) as router:
         rewards = router.grade_rows([row("steam"), row("frozen water")])
-        assert rewards[0].value is None and "cannot be asked" in rewards[0].error
+        assert rewards[0].value is None and "cannot be asked" in (rewards[0].error or "")
         assert rewards[1].correct  # the rules need no judge
 
 

@@ -258,7 +258,7 @@ def test_a_killed_fork_server_is_replaced(custom_file):
 def test_a_reward_function_whose_file_ends_the_process_or_has_no_name_is_an_error(tmp_path):
     (path := tmp_path / "ends.py").write_text("import os\nos._exit(3)\n")
     with Router(RewardConfig(num_workers=1, custom_reward_function=f"{path}:score")) as router:
-        assert "No grading process can be started" in router.grade_rows(rows("right"))[0].error
+        assert "No grading process can be started" in (router.grade_rows(rows("right"))[0].error or "")
     for value in ("some_module", ":function", "module:"):
         with pytest.raises(ValueError, match="module:function"):
             RewardConfig(custom_reward_function=value)
@@ -414,7 +414,7 @@ def test_what_a_reward_function_may_return(tmp_path):
     with Router(RewardConfig(num_workers=1, custom_reward_function=f"{path}:compute_score")) as router:
         *refused, raised, number, mapping = router.grade_rows(rows(*bad, "raise", "number", "dict"))
     assert all("return a finite number, or a dict with score" in (r.error or "") for r in refused)
-    assert "ValueError: no service" in raised.error  # of a function that may have asked a service
+    assert "ValueError: no service" in (raised.error or "")  # of a function that may have asked a service
     assert (number.value, number.correct) == (1.0, True) and (mapping.value, mapping.correct) == (0.5, True)
     named = (RewardConfig(custom_reward_function=f"{path}:{name}") for name in ("later", "absent"))
     later, absent = (grade("any", "x", "right", {}, Grading(config)) for config in named)
@@ -425,6 +425,7 @@ def test_what_a_reward_function_may_return(tmp_path):
 def test_the_format_is_a_weighted_part_of_what_trains_and_not_of_what_is_reported(form, response, has):
     config = RewardConfig(format_weight=0.25, format=form)
     reward = grade("math__x", response, "7", {}, Grading(config))
+    assert reward.correct is not None
     assert reward.parts["format"] == has and reward.parts["verdict"] == float(reward.correct)
     assert reward.value == 0.75 * float(reward.correct) + 0.25 * has
 
@@ -464,9 +465,9 @@ def test_verls_scorers_run_in_the_sandbox():
     given = [("openai/gsm8k", f"#### {n}", "72", None) for n in (72, 71)] + [("no__x", "1", "1", None)]
     with Router(RewardConfig(num_workers=1, scorer="verl")) as router:
         found = router.grade_rows(given)
-    assert [r.value for r in found] == [1.0, 0.0, None] and "not implemented" in found[2].error
+    assert [r.value for r in found] == [1.0, 0.0, None] and "not implemented" in (found[2].error or "")
     assert scorer_of(RewardConfig(scorer="verl"))["scorer"] == "verl.utils.reward_score:default_compute_score"
-    assert "can forge" in isolation(RewardConfig(scorer="verl")) and isolation(RewardConfig()) is None
+    assert "can forge" in (isolation(RewardConfig(scorer="verl")) or "") and isolation(RewardConfig()) is None
 
 
 def test_an_answer_loses_reward_for_the_tokens_that_it_goes_into_the_buffer():

@@ -354,7 +354,7 @@ def test_what_the_policy_said_stays_in_the_chat_as_it_was_sampled(policy):
         sampler.sample = sample
         return await solver.solve("mathematics", "3x + 7 = 16")
 
-    short = {"mathematics": Mathematics(instructions="brief", max_steps=4)}
+    short: dict[str, BaseEnvironment] = {"mathematics": Mathematics(instructions="brief", max_steps=4)}
     trajectory, *_ = serve(policy, go, short, max_turn_length=12)
     chat = list(trajectory.messages)
     for prompt, step in zip(asked, trajectory.transitions, strict=True):

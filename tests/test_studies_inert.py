@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from rlkit.cli import app
 from rlkit.config import RunConfig, load
+from rlkit.figures import Drawing
 from rlkit.figures.study import StudyData, draw
 from rlkit.measures.summary import before_after, equal_cells_sentence, final, write
 from rlkit.params import flatten
@@ -23,7 +24,7 @@ def test_a_key_without_a_use_is_found_and_one_with_a_use_is_not(key, without, wi
 
 
 def test_every_rule_names_keys_that_there_are():
-    known = [f"{key}." for key in flatten(RunConfig().model_dump())]
+    known = [f"{key}." for key in flatten(RunConfig.model_validate({}).model_dump())]
     rules = " ".join(RULES).split()
     assert [name for name in rules if not any(key.startswith(f"{name}.") for key in known)] == []
 
@@ -63,6 +64,7 @@ def test_identical_cells_are_named_in_the_summary_and_in_captions(twins):
     study = StudyData(twins)
     caution = "Caution: the runs of these cells are identical, step for step: a, b."
     assert caution in write(twins, before_after(study.evals), points)
-    assert caution in dict(draw(study, "acl", ["before_after"]))["before_after"].caption
+    drawing = dict(draw(study, "acl", ["before_after"]))["before_after"]
+    assert isinstance(drawing, Drawing) and caution in drawing.caption
     assert equal_cells_sentence(points[points["cell"] != "b"]) == ""
     assert equal_cells_sentence(points.drop(columns="actor/grad_norm")) == ""

@@ -59,6 +59,7 @@ def test_the_tasks_of_the_next_step_are_made_while_a_gpu_decodes(tmp_path, monke
 
     def first_step(fixed: bool) -> list[str]:
         with TrainingRun.open(c, tmp_path / str(fixed), progress=False) as run:
+            assert isinstance(run.sampler, TorchSampler)
             run.sampler.fixed = fixed  # as on a GPU
             made.clear()
             rollouts = rl_step(run)
