@@ -173,7 +173,6 @@ def make_plan(
     if (count := math.prod(map(len, axes))) > MOST:
         raise UserError(f"{path}: grid, variants and seeds make {count:,} runs: leave {MOST:,} at most.")
     say(f"Checking {count:,} runs of {path}: configurations, first tasks and costs …")
-    from rlkit.laws.law import resolve  # seconds, which other commands do without
 
     shared = {key[4:]: value for key, value in overrides.items() if key.startswith("run.")}
     levels = {"variant": list(config.variants), **config.grid}
@@ -200,6 +199,8 @@ def make_plan(
     plan = Plan(config, path, runs, root, overrides)
     analysis = plan.analysis
     for law in filter(None, (analysis.get("law"), analysis.get("training_law"), *analysis.get("forms", []))):
+        from rlkit.laws.law import resolve  # a second, which files without a law do without
+
         resolve(law)
     return plan
 
