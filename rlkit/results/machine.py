@@ -57,3 +57,8 @@ def output_of(*command: str | Path) -> str | None:
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     return None
+
+
+def thread_limits(threads: int) -> dict[str, str]:
+    """The environment that holds a command to a number of CPU threads."""
+    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))

@@ -21,7 +21,7 @@ from pydantic import Field
 from rlkit.config import RunConfig, Section
 from rlkit.errors import UserError, did_you_mean
 from rlkit.params import validate
-from rlkit.results.machine import hardware, usable_cores
+from rlkit.results.machine import hardware, thread_limits, usable_cores
 from rlkit.results.progress import last_lines
 from rlkit.results.store import read_json
 from rlkit.sizing.devices import MIB, Device, Gpu, gpus
@@ -157,11 +157,6 @@ class LocalExecutor:
             return total(memory(Plan(config, Device(memory_gb=max(card.room for card in self.cards) / 1e9))))
         except UserError:
             return math.inf
-
-
-def thread_limits(threads: int) -> dict[str, str]:
-    """The environment that holds a command to a number of CPU threads."""
-    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
 
 
 def usable_cards(names: Sequence[str], found: Sequence[Gpu]) -> list[Card]:
