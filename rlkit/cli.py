@@ -73,7 +73,7 @@ def _scaled(params: Path, scale: str, root: Path) -> Path:
     """The params file, or its reduced form, which is written."""
     if scale == "full":
         return params
-    from rlkit.studies.tiny import write_tiny
+    from rlkit.config.tiny import write_tiny
 
     target = write_tiny(params, root)
     typer.echo(f"wrote {target}", err=True)

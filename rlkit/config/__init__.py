@@ -1,7 +1,7 @@
 """RunConfig: everything that decides what a run computes, under verl's names wherever verl has one.
 
 In: a params file and dotted overrides. Out: one frozen, checked RunConfig. A file here has a section of the YAML, with
-its defaults and checks, and those that belong to it; run.py puts them together.
+its defaults and checks; run.py puts them together, and tiny.py makes the reduced form of a file.
 """
 
 from rlkit.config.algorithm import Actor, Algorithm, Critic, Optimizer, RolloutCorrection

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from rlkit.config import RunConfig
+from rlkit.config.run import RunConfig
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.params import flatten, override, read_yaml, validate

@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 import rlkit
 from rlkit import cli
 from rlkit.config import load
+from rlkit.config.tiny import reduced, write_tiny
 from rlkit.errors import UserError
 from rlkit.models.shapes import LADDER
 from rlkit.params import read_yaml
 from rlkit.studies.plan import make_plan
-from rlkit.studies.tiny import reduced, write_tiny
 
 FILES = {path.stem: read_yaml(path) for path in sorted(Path("params").glob("*.yaml"))}
 RUNS = [name for name, content in FILES.items() if "data" in content]
