@@ -162,8 +162,9 @@ class FixedCache(Sequences):
 
     def advance(self, settings: Settings) -> None:
         """Draw a token for each row, and compute the state after it."""
-        step = Replayed(partial(self._advance, settings), self.decoder.device, self.pool)
-        self.steps.setdefault((self.rows, settings), step)()
+        if (key := (self.rows, settings)) not in self.steps:
+            self.steps[key] = Replayed(partial(self._advance, settings), self.decoder.device, self.pool)
+        self.steps[key]()
 
     def _advance(self, settings: Settings) -> None:
         token, owner = self.draw(settings), self.owner[: self.rows]

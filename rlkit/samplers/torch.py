@@ -22,7 +22,7 @@ from rlkit.samplers.drawing import Settings, require_numbers
 from rlkit.types import Finished, Sample
 
 PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activations of more would fill a GPU
-REPLAYED = 16_384  # those of a small model's pass that takes longer to launch than to compute
+REPLAYED = 16_384  # those of the largest pass of a small model that is kept as a CUDA graph
 
 
 class TorchSampler:
@@ -37,9 +37,9 @@ class TorchSampler:
         self.stops = torch.tensor(self.stop_ids, dtype=torch.long, device=self.decoder.device)
         self.fixed = self.decoder.device.type == "cuda"  # decode in a FixedCache
         self.caches: list[FixedCache] = []  # the one that is kept from call to call, and by sessions
-        self.passes = dict[
+        self.passes: dict[
             tuple[int, int], tuple[Tensor, Tensor, Replayed]
-        ]()  # over prompts, by their padded shape
+        ] = {}  # of prompts, by padded shape
         self.refresh: tuple[Any, Replayed] | None = None  # of a policy
         self.memory: PrefixCache | None = None
 
