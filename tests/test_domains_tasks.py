@@ -29,7 +29,7 @@ from rlkit.seeds import generator
 GYM_NAMES = ("chain_sum", "knights_knaves", "gsm_symbolic")  # the last has metadata that are no JSON
 GYM = [{"kind": "reasoning_gym", "dataset": name} for name in GYM_NAMES]
 KINDS = ["arithmetic", "math_problems", "zebra", "arc", "programs"]
-KINDS += ["code_io", "string_trace", "tables", "lookup", "formulas", *GYM]
+KINDS += ["code_io", "string_trace", "tables", "lookup", "ordering", "formulas", *GYM]
 START = HELD_OUT_INDICES + 12345
 
 
@@ -213,6 +213,15 @@ def test_units_against_factors_written_out():
     assert checked >= 30
 
 
+def test_the_clues_of_an_order_leave_one_first_and_one_last_letter():
+    for index in range(60):
+        task = sources.parse("ordering").task(START + index)
+        *clues, end = task.prompt[0]["content"].split()
+        before, after = zip(*(clue.split("<") for clue in clues), strict=True)
+        one, other = (before, after) if end == "first" else (after, before)
+        assert {task.ground_truth} == set(one) - set(other)
+
+
 @pytest.mark.parametrize(*table("domains_difficulty_knob_turns"))
 def test_the_difficulty_knob_turns(easy, hard, measure):
     def mean(options):
@@ -224,7 +233,7 @@ def test_the_difficulty_knob_turns(easy, hard, measure):
 
 
 def test_the_smallest_prompts_fit_the_smallest_models_and_letters_of_choices_are_even():
-    for kind in ("arithmetic", "string_trace", "lookup"):
+    for kind in ("arithmetic", "string_trace", "lookup", "ordering"):
         tasks = [sources.parse(kind).task(START + k) for k in range(200)]
         assert max(len(t.prompt[0]["content"]) for t in tasks) <= 32
         assert max(len(t.ground_truth) for t in tasks) <= 4

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice, permutations
+from itertools import islice, pairwise, permutations
 from operator import eq
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -123,6 +123,31 @@ class Zebra(Source):
         truth = {"header": ["House", *names], "rows": rows}
         info = {"index": index, "difficulty": size * count, "clues": len(clues)}
         return Task.ask("logic__zebra_puzzle_generated", question, truth, ability="logic", extra_info=info)
+
+
+@sources.register("ordering")
+class Ordering(Source):
+    """Who comes first, or last, for the smallest models. Example: `c<a d<c a<b first` → `d`."""
+
+    makes: ClassVar[tuple[str, ...]] = ("logic__brief_ordering",)
+    kind: Literal["ordering"] = "ordering"
+    items: Annotated[int, Field(ge=2, le=26)] = 5
+    """Most letters in the order; drawn evenly from 2 up to it."""
+
+    def task(self, index: int) -> Task:
+        rng = generator("ordering", self.items, index)
+        size, end = int(rng.integers(2, self.items + 1)), int(rng.integers(2))
+        order = [chr(97 + int(k)) for k in rng.permutation(26)[:size]]
+        clues = [f"{a}<{b}" for a, b in pairwise(order)]
+        text = " ".join([*(clues[int(k)] for k in rng.permutation(size - 1)), ("first", "last")[end]])
+        info = {"index": index, "difficulty": size}
+        return Task.ask("logic__brief_ordering", text, order[-end], ability="logic", extra_info=info)
+
+
+@scorer("logic__brief_ordering")
+def score_letter(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """1 when the response, without blanks around it, is the truth."""
+    return Reward.of(response.strip() == ground_truth)
 
 
 _LONGEST = 50_000  # characters of an answer that is read
