@@ -26,7 +26,7 @@ def small(config) -> None:
     assert config.trainer.backend == "local" and config.trainer.device == "cpu"
     rollouts = config.data.train_batch_size * config.rollout.n
     assert config.trainer.total_training_steps * rollouts <= 400 and config.data.max_response_length <= 24
-    assert config.evaluation.size * config.evaluation.n <= 48 and config.model.warm_start.steps <= 12
+    assert config.evaluation.size * config.evaluation.n <= 48 and config.model.warm_start.steps <= 16
 
 
 @pytest.mark.parametrize("name", RUNS)
