@@ -44,6 +44,9 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--micro-batch", type=int, default=32, help="sequences a forward pass of the update")
+    parser.add_argument(
+        "--vllm", type=float, default=0.0, metavar="SHARE", help="sample with vLLM, of this memory"
+    )
     options = parser.parse_intermixed_args()
     warnings.filterwarnings("ignore")
     alone = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
@@ -62,6 +65,9 @@ def main() -> None:
     size = parameter_counts(policy.model)["parameters_non_embedding"]
     rate, gpu = learning_rate(config.actor.optim, size), torch.cuda.is_available()
     part = min(options.micro_batch, prompts * samples)
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    vllm = dict(use_vllm=True, vllm_mode="colocate", vllm_gpu_memory_utilization=options.vllm)
+    engine = {**vllm, "vllm_max_model_length": longest} if options.vllm else {}
     arguments = GRPOConfig(
         output_dir=str(folder / "out"), per_device_train_batch_size=part, num_generations=samples,
         gradient_accumulation_steps=prompts * samples // part, max_completion_length=config.data.max_response_length,
@@ -70,7 +76,7 @@ def main() -> None:
         max_grad_norm=config.actor.optim.clip_grad, epsilon=config.actor.clip_ratio, shuffle_dataset=False,
         bf16=half and gpu,
         model_init_kwargs={"dtype": config.model.dtype}, report_to=[], save_strategy="no", logging_steps=1,
-        max_steps=steps, disable_tqdm=True, use_cpu=not gpu, seed=config.seed, gradient_checkpointing=False,
+        max_steps=steps, disable_tqdm=True, use_cpu=not gpu, seed=config.seed, gradient_checkpointing=False, **engine,
     )  # fmt: skip
     rewards: list[float | None] = []  # None where an answer could not be graded
     with Router(config.reward) as router, options.out.open("w") as out:
