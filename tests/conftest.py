@@ -11,8 +11,12 @@ os.environ["MPLBACKEND"] = "agg"
 import importlib.util
 import shutil
 import signal
+import sys
 
 import pytest
+
+# jsonschema, which nbformat imports, would compile its grammars of IRIs for over a second, and does without.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 # A shell's background jobs start with interrupts ignored, which the runs under test would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)

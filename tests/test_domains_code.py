@@ -115,10 +115,10 @@ def fence(program):
 def test_a_row_may_give_its_tests_less_time(router):
     slow = "import time\ndef add(a, b):\n    time.sleep(0.8)\n    return a + b"
     prints = "import time; time.sleep(0.8); print(sum(map(int, input().split())))"
-    for truth, program in ((PAIRS, prints), (CALLS, slow), (ASSERTS, slow)):
-        assert grade(router, program, truth).correct
-        late = grade(router, program, truth, test_timeout=0.4)
-        assert late.correct is False and late.parts["reason"] == "time"
+    pairs = [(prints, PAIRS), (slow, CALLS), (slow, ASSERTS)]
+    assert all(reward.correct for reward in grade_all(router, pairs))
+    late = grade_all(router, pairs, test_timeout=0.4)
+    assert [(reward.correct, reward.parts["reason"]) for reward in late] == [(False, "time")] * 3
     unread = grade(router, slow, CALLS, test_timeout="1 s")
     assert "test_timeout of a program is '1 s': give seconds" in unread.error
     assert sources.parse({"kind": "programs"}).task(0).extra_info["test_timeout"] < RewardConfig().timeout

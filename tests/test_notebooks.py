@@ -1,8 +1,8 @@
 """Every notebook runs top to bottom at its smallest size, and reads well without widgets.
 
 The runs of a study are trained in this process before its notebook asks for them, which spares a kernel each;
-tests/test_studies.py covers how a study executes them. The quickstart, the analysis and those that keep widgets or
-register names run in a real kernel; the cells of the others run in this process, without a kernel's start.
+tests/test_studies.py covers how a study executes them. The quickstart and the panel, which keeps widgets, run in a real
+kernel; the cells of the others run in this process, without a kernel's start.
 """
 
 import ast
@@ -14,6 +14,7 @@ from unittest import mock
 
 import matplotlib
 import nbformat
+import pandas as pd
 import pytest
 import yaml
 from cases import records
@@ -56,7 +57,8 @@ def run_cells(name: str, values: dict) -> list[dict]:
     shown: list[object] = []
     names: dict = {"display": lambda *things: shown.extend(things)}
     caught = mock.patch("IPython.display.display", names["display"])
-    with caught, matplotlib.rc_context(), contextlib.redirect_stdout(io.StringIO()) as said:
+    options = matplotlib.rc_context(), pd.option_context("display.max_colwidth", 50)
+    with caught, options[0], options[1], contextlib.redirect_stdout(io.StringIO()) as said:
         for i, source in enumerate(cells):
             *body, last = ast.parse(source).body
             is_shown = isinstance(last, ast.Expr) and not source.rstrip().endswith(";")
@@ -148,10 +150,9 @@ def test_a_run_stopped_before_its_first_step_ends_its_notebook_well(evaluated, t
     assert "no step yet: the same command or cell begins it again" in capsys.readouterr().out
 
 
-def test_the_analysis_notebook_reads_any_study(tmp_path, quickstart):
+def test_the_analysis_notebook_reads_any_study(quickstart):
     study = quickstart.parent / "quickstart"
-    values = {"study": str(study), "law": "power", "bootstrap": 50}
-    shown = outputs(execute("notebooks/analysis.ipynb", tmp_path / "analysis.ipynb", values))
+    shown = run_cells("analysis", {"study": str(study), "law": "power", "bootstrap": 50})
     assert sum("image/png" in data for data in shown) >= 6
     assert (study / "analysis" / "law.json").exists() and (study / "figures" / "scaling_law.pdf").exists()
 
@@ -191,7 +192,7 @@ def test_the_notebook_of_a_domain_of_ones_own(tmp_path, params, kind):
     overrides = {"model": "ladder-10k", "episodes": 20, "problems": 4, "training": training}
     overrides |= {"distinct": [2, 5, 10]} if params else {}
     values = {"params": f"params/custom_domain{params}.yaml", "overrides": overrides, "root": str(tmp_path)}
-    shown = outputs(execute("notebooks/custom_domain.ipynb", tmp_path / "out.ipynb", values))
+    shown = run_cells("custom_domain", values)
     assert sum("image/png" in data for data in shown) >= 1
     assert (tmp_path / kind / "offline" / "model.safetensors").exists()
     counted = [data["text/html"] for data in shown if "environments" in data.get("text/html", "")]

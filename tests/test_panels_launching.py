@@ -25,8 +25,8 @@ from rlkit.studies.notebook import execute
 ROOT = Path(__file__).parent.parent
 SMALL = {
     "study": "tiny", "model.path": "ladder-10k", "model.warm_start": {"kind": "none"}, "rollout.n": 2,
-    "data.train_batch_size": 8, "evaluation.size": 16, "evaluation.n": 1, "trainer.total_training_steps": 200,
-    "trainer.test_freq": 100, "trainer.save_freq": 5,
+    "data.train_batch_size": 8, "evaluation.size": 16, "evaluation.n": 1, "trainer.total_training_steps": 100,
+    "trainer.test_freq": 50, "trainer.save_freq": 5,
 }  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def test_a_run_outlives_its_killed_notebook_which_finds_it_again(tmp_path, confi
     assert attach(folder).status == "running"
 
     executed = execute("notebooks/train.ipynb", tmp_path / "again.ipynb", values)
-    assert steps(folder) == list(range(201))
+    assert steps(folder) == list(range(101))
     assert attach(folder).resume().status == "finished"  # there is nothing to go on with
     assert len(read_json(folder / "run.json")["attempts"]) == 1
     reads_without_widgets(executed, config.id)
@@ -74,8 +74,8 @@ def reads_without_widgets(path: Path, run_id: str) -> None:
     (cell,) = [c for c in nbformat.read(path, as_version=4).cells if "await rlkit.launch" in c.source]
     data = [output.data for output in cell.outputs if "data" in output]
     assert any("image/png" in bundle for bundle in data)
-    assert any("samples of step 200" in bundle.get("text/html", "") for bundle in data)
-    assert f"{run_id}: finished · step 200 of 200" in data[0]["text/plain"]
+    assert any("samples of step 100" in bundle.get("text/html", "") for bundle in data)
+    assert f"{run_id}: finished · step 100 of 100" in data[0]["text/plain"]
     assert not any("application/vnd.jupyter.widget-view+json" in bundle for bundle in data)
 
 
@@ -130,12 +130,11 @@ def test_a_run_that_is_stopped_while_it_prepares_was_stopped_on_request(tmp_path
     assert run.state.reason == "" and steps(run.folder) == []
 
 
-def test_a_failed_notebook_shows_the_sentence_of_the_run(tmp_path):
-    overrides = {**SMALL, "algorithm.adv_estimator": "gdpo"}
-    values = {"config": "params/train.yaml", "root": str(tmp_path), "overrides": overrides}
+def test_who_waits_for_a_run_that_fails_gets_its_sentence(tmp_path):
+    run = launch("params/train.yaml", {**SMALL, "algorithm.adv_estimator": "gdpo"}, tmp_path)
     with pytest.raises(UserError, match="gdpo"):
-        execute("notebooks/train.ipynb", tmp_path / "out.ipynb", values)
-    state = run_state(next((tmp_path / "tiny" / "runs").iterdir()))
+        run.wait()
+    state = run_state(run.folder)
     assert state.status == "failed" and "gdpo" in state.reason
 
 
@@ -196,8 +195,8 @@ def test_the_state_of_a_run_tells_pace_and_progress(tmp_path, config):
         rows = list(read_jsonl(store.folder / "metrics.jsonl"))
         state = run_state(store.folder)
     pace = sorted(b["time"] - a["time"] for a, b in itertools.pairwise(rows))[1]
-    assert (state.status, state.step, state.total, state.reward) == ("running", 3, 200, 0.3)
-    assert state.left == pytest.approx(197 * pace) and state.passed() == "pass@1 0.25 → 0.25"
+    assert (state.status, state.step, state.total, state.reward) == ("running", 3, 100, 0.3)
+    assert state.left == pytest.approx(97 * pace) and state.passed() == "pass@1 0.25 → 0.25"
     assert state.device == "cpu" and state.updated == pytest.approx(time.time(), abs=60)
 
 
