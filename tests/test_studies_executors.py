@@ -57,7 +57,7 @@ with RunStore.open(rlkit.load(config, overrides), root) as store:
             time.sleep(0.05)
     store.update(status="finished")
 """
-"""It trains nothing: it logs six steps, from the last that is there on, and waits after the fourth where it is told to."""
+"""It trains nothing: it logs six steps, from the last that is there on, and waits after the fourth if told to."""
 
 
 @pytest.fixture
