@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from cases import table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +14,6 @@ from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import apportion
 from rlkit.domains import sources
 from rlkit.errors import UserError
-from rlkit.params import validate
 from rlkit.types import Task
 
 
@@ -204,9 +202,3 @@ def test_the_supervised_part_and_the_rl_part_of_a_pool_are_disjoint_and_exact():
     assert not rl & sft and not (rl | sft) & {t.id for t in tests}
     more = config("math_problems", "programs", train_max_samples=200, sft_ratio=0.6, steps=30)
     assert not sft & set(ids(TaskStream(more, tests), 1, 30))  # a smaller ratio's part is in a larger one's
-
-
-@pytest.mark.parametrize(*table("data_impossible_mixtures_are_refused_by"))
-def test_impossible_mixtures_are_refused_by_name(data, sentence):
-    with pytest.raises(UserError, match=sentence):
-        validate(RunConfig, {"data": data})

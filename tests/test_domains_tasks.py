@@ -260,8 +260,6 @@ def test_data_sets_of_reasoning_gym_that_cannot_be_relied_on_are_refused():
         sources.parse({**GYM[0], "options": {"no_such_option": 1}}).task(1)
     with pytest.raises(UserError, match="has no levels"):
         sources.parse({"kind": "reasoning_gym", "dataset": "gsm_symbolic", "level": 1}).task(1)
-    with pytest.raises(ValueError, match="Did you mean 'quadratic'"):
-        sources.parse({"kind": "math_problems", "families": ["quadratics"]})
 
 
 MEANING = {

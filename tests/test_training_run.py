@@ -226,12 +226,6 @@ def test_what_would_end_a_run_at_its_first_step_is_said_before_it_has_a_folder(t
     assert not list(tmp_path.iterdir())
 
 
-def test_a_phrase_that_leaves_no_room_for_an_answer_is_refused(tmp_path):
-    interruption = {"enable": True, "reserve": 3, "phrase": "too long"}
-    with pytest.raises(UserError, match="its phrase alone has 8"):
-        train(config(rollout__interruption=interruption), tmp_path)
-
-
 SHAPED = """def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return {"right": 1.0, "wrong": %s}["right" if solution_str == ground_truth else "wrong"]
 """

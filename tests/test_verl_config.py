@@ -169,14 +169,6 @@ def test_what_verl_does_not_have_is_one_sentence(raw, message):
     assert "\n" not in str(caught.value)
 
 
-def test_the_local_trainer_refuses_what_only_verl_has():
-    for sections in ({"trainer": {"n_gpus_per_node": 2}}, {"rollout": {"tensor_model_parallel_size": 2}}):
-        with pytest.raises(ValueError, match=r"set trainer\.backend to verl"):
-            RunConfig.model_validate(sections)
-    with pytest.raises(ValueError, match="verl holds overrides"):
-        RunConfig.model_validate({"verl": {"trainer.x": 1}})
-
-
 def test_where_a_run_is_computed_is_no_part_of_its_id():
     one, many = on_verl(), on_verl(trainer={"n_gpus_per_node": 4}, rollout={"tensor_model_parallel_size": 2})
     assert one.id == many.id
