@@ -111,9 +111,7 @@ VARIANTS = (
 
 
 @pytest.mark.parametrize("command", ["run", "study"])
-@pytest.mark.parametrize(
-    "bad", ["grid: {model.path: -1.0}", "grid: 3", "variants: [1]", "variants: {a: 2}", f"study: {'x' * 300}"]
-)
+@pytest.mark.parametrize(*table("studies_wrong_kinds"))
 def test_a_study_file_with_a_value_of_a_wrong_kind_is_one_sentence(command, bad, params):
     path = params(STUDY.partition("grid:")[0].replace("study: sizes\n", "") + bad)
     done = rlkit_command(command, path, "--dry-run")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
-from cases import cases
+from cases import cases, table
 from pydantic import PrivateAttr
 from typer.testing import CliRunner
 
@@ -297,9 +297,7 @@ def test_what_belongs_to_every_episode_cannot_be_set_by_one():
         env.messages = []
 
 
-@pytest.mark.parametrize("names", [
-    ["go left", "go left fast", "go"], ["gehe→", "спать", "食べる", "🙂"], ["Go", "go"], ["+", "<<", "(x)"],
-])  # fmt: skip
+@pytest.mark.parametrize(*table("action_names"))
 def test_names_of_any_words_are_told_apart(names):
     env = returns("get_valid_actions", repr(names))()
     check_environment(env, episodes=3)

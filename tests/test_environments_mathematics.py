@@ -2,7 +2,7 @@
 
 import pytest
 import sympy
-from cases import cases
+from cases import cases, table
 
 from rlkit.environments.equations import distance, parse_equation, parse_side, render, rewrite, solve
 from rlkit.environments.mathematics import Mathematics
@@ -68,10 +68,7 @@ def test_impossible_steps_cost_and_leave_the_state(action, value):
     assert env.render() == "3x + 7 = 16"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["2(x + 3) = 14", "x/2 + 3 = 5", "(x + 1)/3 - 2x = -4/3", "-x = 7", "3(2x - 1)/4 = x + 5", "0 = 2x"],
-)
+@pytest.mark.parametrize(*table("equations_rendered"))
 def test_rendering_is_read_back_as_the_same_state(text):
     equation = parse_equation(text)
     assert parse_equation(render(equation)) == equation

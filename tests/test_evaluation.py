@@ -186,11 +186,7 @@ def test_a_run_and_the_table_of_its_study_give_one_interval_in_any_order_of_samp
         assert tuple(found.loc[0, ["pass@1", "low", "high", "tasks"]]) == stored
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"tasks": []}, "no tasks"), ({"pass_at": (8,)}, "pass_at has k = 8, above evaluation.n = 4"),
-    ({"temperature": 0}, "so evaluation.n = 4 samples would be equal"), ({"pass_at": ()}, "evaluation.pass_at is"),
-    ({"max_tokens": 0}, "max_response_length is 0"), ({"model": "MODEL"}, "config.json is empty or broken: copy"),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("evaluation_impossible"))
 def test_impossible_requests_are_refused(tmp_path, changes, message):
     (tmp_path / "config.json").write_text("[")
     asked = {"model": "ladder-30k", "tasks": [Task.ask("math__arithmetic", "1+1=", "2")], "n": 4} | changes

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from cases import table
 from laws_data import answers, curve, planted
 from scipy.optimize import least_squares
 from scipy.special import expit
@@ -35,9 +36,7 @@ def test_exclude_holds_for_held_out_rows_too():
     assert compare(df, ["power", "logarithmic"], **options)["tail_rmse"].min() < 1e-6
 
 
-@pytest.mark.parametrize(
-    "bad", [["False"] * 6 + ["True"] * 2, [False] * 6 + [True, None], [0.5] * 8, ["no"] * 8]
-)
+@pytest.mark.parametrize(*table("held_out_bad"))
 def test_held_out_is_true_or_false_or_refused(bad):
     x = np.geomspace(1e3, 1e6, 8)
     df = pd.DataFrame({"x": x, "y": 2 * x**-0.3, "held_out": bad})

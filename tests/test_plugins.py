@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import yaml
+from cases import table
 from tiny import configured
 from typer.testing import CliRunner
 
@@ -91,10 +92,7 @@ def test_a_configuration_without_its_plugin_says_what_is_unknown(world):
         validate(RunConfig, {"data": {"train": [{"kind": name}]}})
 
 
-@pytest.mark.parametrize(("text", "reason"), [
-    ("import nowhere_to_be_found", "ModuleNotFoundError"), ("x = (", "line 1"), ("1 / 0", "ZeroDivisionError"),
-    ("import sys; sys.exit(3)", "SystemExit"),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("plugins_broken"))
 def test_a_plugin_that_cannot_be_imported_is_one_sentence(tmp_path, text, reason):
     path = tmp_path / "broken.py"
     path.write_text(text)

@@ -8,6 +8,7 @@ import shutil
 import time
 
 import pytest
+from cases import table
 from rich.console import Console
 from study_folder import config, write_run, write_study
 
@@ -21,35 +22,13 @@ from rlkit.sizing import doctor
 from rlkit.studies.terminal import status_table
 
 
-def named(*runs) -> list[str]:
-    return labels([flatten(run.model_dump(mode="json")) for run in runs])
-
-
 def lr(rate: float, **changes):
     return config(actor={"optim": {"lr": rate}}, **changes)
 
 
-def test_what_differs_is_named_and_no_two_experiments_have_one_label():
-    assert named(config(), config(seed=1)) == ["ladder-10k", "ladder-10k"]
-    assert named(lr(1e-3), lr(1e-4), lr(1e-4, seed=3)) == [
-        "optim.lr = 0.001", "optim.lr = 0.0001", "optim.lr = 0.0001",
-    ]  # fmt: skip
-    near = named(lr(1e-3), lr(1.00001e-3))
-    assert near == ["optim.lr = 0.001", "optim.lr = 0.00100001"]
-    assert named(config("runs/a/policy"), config("runs/b/policy")) == ["runs/a/policy", "runs/b/policy"]
-    both = named(lr(1e-3), config(), config(critic={"optim": {"lr": 1e-4}}))
-    assert both[0] == "actor.optim.lr = 0.001, critic.optim.lr = 0.001" and len(set(both)) == 3
-
-
-def test_a_key_that_goes_along_with_another_is_not_named():
-    ppo = config(algorithm={"adv_estimator": "gae"}, critic={"warmup_steps": 3})
-    assert named(config(), ppo) == ["grpo", "gae"]
-    large = config("ladder-30k"), config("ladder-30k", actor={"optim": {"lr": 1e-3}})
-    crossed = named(config(), large[0], lr(1e-3), large[1])
-    assert crossed == [
-        "ladder-10k, optim.lr = 0.0001", "ladder-30k, optim.lr = 0.0001",
-        "ladder-10k, optim.lr = 0.001", "ladder-30k, optim.lr = 0.001",
-    ]  # fmt: skip
+@pytest.mark.parametrize(*table("results_labels"))
+def test_what_differs_is_named_without_what_goes_along_and_no_two_experiments_have_one_label(runs, names):
+    assert labels([flatten(config(**run).model_dump(mode="json")) for run in runs]) == names
 
 
 @pytest.fixture(scope="module")

@@ -131,21 +131,8 @@ def test_rewards_come_back_in_the_order_of_the_answers(router):
     assert router.grade([]) == []
 
 
-MEDDLING = [
-    (["right", "hang", "right", "wrong", "hang", "right"], [True, False, True, False, False, True]),
-    (["slow", "right"], [False, True]),
-    (["right", "die", "right", "right"], [True, None, True, True]),
-    (["right"] * 60 + ["die"] + ["wrong"] * 30 + ["hang"] + ["right"] * 36,
-     [True] * 60 + [None] + [False] * 31 + [True] * 36),
-    (["right", "truncate", "right", "right"], [True, False, True, True]),
-    (["right"] * 60 + ["fork"] + ["wrong"] * 60, [True] * 60 + [False] * 61),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("texts", "correct"), MEDDLING, ids=["hang", "sleep", "die", "mixed", "truncate", "fork"]
-)
-def test_an_answer_that_hangs_dies_or_meddles_loses_itself_and_no_other(custom, texts, correct):
+@pytest.mark.parametrize(*table("rewards_meddling"))
+def test_an_answer_that_hangs_dies_or_meddles_loses_itself_and_no_other(custom, about, texts, correct):
     custom.grade_rows(rows(*["right"] * 400))  # from here on answers are known to be quick
     rewards = custom.grade_rows(rows(*texts))
     assert [r.correct for r in rewards] == correct
@@ -436,16 +423,14 @@ def test_an_exception_of_a_scorer_is_a_wrong_answer_and_counted(monkeypatch):
 
 
 @pytest.mark.parametrize("scorer", ["strict", "verl"])
-@pytest.mark.parametrize(
-    ("error", "correct"),
-    [("time", False), ("memory", False), ("exit: it ended", False), ("ImportError: sympy", None)],
-)
-def test_a_scorer_that_fails_is_an_error_unless_the_answer_ended_it(monkeypatch, scorer, error, correct):
-    monkeypatch.setattr(programs, "call_function", lambda *_, **__: [programs.Call(error=error)])
+def test_a_scorer_that_fails_is_an_error_unless_the_answer_ended_it(monkeypatch, scorer):
     info = {"entry": {"answer": "1+2", "metadata": {"source_dataset": "countdown"}}}
     row = ("reasoning_gym__countdown", "<answer>1+2</answer>", "1+2", info)
-    reward = grade(*row, Grading(RewardConfig(scorer=scorer)))
-    assert reward.correct is correct and (correct is False or error in (reward.error or ""))
+    for error in ("time", "memory", "exit: it ended", "ImportError: sympy"):
+        monkeypatch.setattr(programs, "call_function", lambda *_, e=error, **__: [programs.Call(error=e)])
+        reward = grade(*row, Grading(RewardConfig(scorer=scorer)))
+        assert reward.correct is (None if "Import" in error else False), error
+        assert reward.correct is False or error in (reward.error or "")
 
 
 @pytest.mark.slow

@@ -66,19 +66,13 @@ def test_greedy_is_the_models_argmax_with_log_probs_at_temperature_one():
     np.testing.assert_allclose(sample.logprobs, own, atol=2e-5)
 
 
-def test_a_seed_repeats_and_another_does_not_and_a_group_is_diverse():
-    sampler, prompts = TorchSampler(tiny.model(), stop_ids=()), tiny.prompts(2)
-    first, again = (sampler.sample(prompts, 8, seed=5, max_tokens=6) for _ in range(2))
-    other = sampler.sample(prompts, 8, seed=6, max_tokens=6)
-    assert drawn(first) == drawn(again) != drawn(other)
-    assert len({tuple(s.ids) for s in first[0]}) > 1
-
-
-def test_samples_do_not_depend_on_how_many_are_decoded_together():
+def test_a_seed_repeats_however_many_are_decoded_together_and_another_does_not_and_a_group_is_diverse():
     model, prompts = tiny.model(), tiny.prompts(6)
-    whole = TorchSampler(model, stop_ids=(3,)).sample(prompts, 4, seed=2, max_tokens=7)
-    pieces = TorchSampler(model, stop_ids=(3,), max_num_seqs=4).sample(prompts, 4, seed=2, max_tokens=7)
-    assert drawn(whole) == drawn(pieces)
+    one, other = (TorchSampler(model, stop_ids=(3,), max_num_seqs=most) for most in (64, 4))
+    whole, again, pieces = (s.sample(prompts, 4, seed=2, max_tokens=7) for s in (one, one, other))
+    assert drawn(whole) == drawn(again) == drawn(pieces)
+    assert drawn(whole) != drawn(one.sample(prompts, 4, seed=3, max_tokens=7))
+    assert len({tuple(s.ids) for s in whole[0]}) > 1
 
 
 LIMITED = {

@@ -132,7 +132,10 @@ def read_all(connection: socket.socket) -> bytes:
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def test_an_address_that_is_taken_is_one_sentence():
+def test_an_address_that_is_taken_or_none_is_one_sentence():
+    for port in (-1, 99_999):
+        with pytest.raises(UserError, match=f"--port is {port}: give one of 1 to 65535"):
+            listen("127.0.0.1", port)
     with listen("127.0.0.1", 0) as taken:
         taken.listen()
         with pytest.raises(UserError, match=r"--host 127.0.0.1 --port \d+ cannot be listened on"):

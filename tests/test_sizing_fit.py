@@ -6,6 +6,7 @@ from statistics import fmean
 
 import pytest
 import yaml
+from cases import table
 from typer.testing import CliRunner
 
 from rlkit.cli import app
@@ -75,10 +76,7 @@ def test_a_torch_sampler_that_would_hold_much_of_the_card_makes_way_for_one_that
         assert fit(model, lora | changes, device).plan.sampler == name
 
 
-@pytest.mark.parametrize(("line", "name", "gib"), [
-    ("NVIDIA H100 80GB HBM3, 81559 MiB", "h100", 79.6), ("NVIDIA A100-SXM4-40GB, 40960 MiB", "a100-40gb", 40.0),
-    ("NVIDIA L4, 23034 MiB", "l4", 22.5), ("NVIDIA H100 NVL, 95830 MiB", "h100", 93.6),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("gpus_known"))
 def test_a_gpu_is_known_by_its_name_and_has_the_memory_that_it_says(line, name, gib, monkeypatch):
     has_gpu(monkeypatch, line)
     found = device_named("here")
@@ -99,10 +97,7 @@ def test_unknown_names_are_refused(monkeypatch, tmp_path):
         device_named("here")
 
 
-@pytest.mark.parametrize("what, device, status, said", [
-    (("qwen2.5-7b", "model.dtype=bfloat16"), "l4", 1, "Does not fit: "), (("ladder-3m",), "h100", 0, "Fits: "),
-    (("params/quickstart.yaml",), "cpu", 0, "sampler: torch"),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("doctor_says"))
 def test_the_command_says_whether_it_fits_and_exits_so(what, device, status, said):
     run = CliRunner().invoke(app, ["doctor", "--fit", what[0], "--device", device, *what[1:]])
     assert run.exit_code == status and said in run.output
@@ -353,10 +348,7 @@ def test_prompts_are_made_once_for_all_runs_of_a_study(tmp_path, made):
         TaskStream(config, []).check_prompts([])
 
 
-@pytest.mark.parametrize("train", [
-    {"train_max_samples": 5_000, "sft_ratio": 0.5},
-    {"train": [{"kind": "arithmetic", "digits": d, "count": n} for d, n in ((4, 4_000), (9, 1_000))]},
-])  # fmt: skip
+@pytest.mark.parametrize(*table("mixtures_measured"))
 def test_lengths_are_those_of_the_first_batch_without_the_tasks_of_the_others(made, train):
     data = {"train": [{"kind": "arithmetic", "digits": 4}], "train_batch_size": 50, **train}
     config = validate(RunConfig, {"data": data, "evaluation": {"size": 10}})

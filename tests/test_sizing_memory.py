@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from cases import table
 from live_bytes import LiveBytes
 from transformers import AutoModelForCausalLM, Qwen2Config
 
@@ -53,12 +54,7 @@ def measured_update(c: RunConfig) -> int:
     return live.peak
 
 
-@pytest.mark.parametrize("changes", [
-    {}, {"model__enable_gradient_checkpointing": True}, {"model__lora_rank": 8}, {"model__dtype": "bfloat16"},
-    {"model__lora_rank": 8, "model__enable_gradient_checkpointing": True},
-    {"model__dtype": "bfloat16", "model__lora_rank": 8}, {"algorithm__adv_estimator": "gae"},
-    {"algorithm__adv_estimator": "gae", "model__lora_rank": 8},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(*table("updates_measured"))
 @pytest.mark.parametrize("micro_batch", [10**9, 256])
 def test_the_update_of_a_ladder_model_takes_the_predicted_bytes(changes, micro_batch):
     c = config(actor__micro_batch_tokens=micro_batch, **changes)
@@ -111,10 +107,7 @@ def measured_pass(model: Any, checkpointing: bool, p: Plan) -> int:
     return live.peak
 
 
-@pytest.mark.parametrize(("name", "rank", "checkpointing"), [
-    ("qwen2.5-0.5b", 32, False), ("qwen2.5-0.5b", 0, False), ("qwen2.5-0.5b", 0, True), ("qwen2.5-1.5b", 32, True),
-    ("qwen2.5-7b", 32, False), ("qwen2.5-7b", 32, True), ("qwen2.5-7b", 0, True),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("passes_measured"))
 def test_a_pass_of_a_large_shape_takes_the_predicted_bytes(name, rank, checkpointing):
     c = config(
         model__dtype="bfloat16", model__lora_rank=rank, model__enable_gradient_checkpointing=checkpointing,
@@ -139,10 +132,7 @@ def test_shapes_count_the_parameters_of_the_models(path, rank):
     assert plan.trained == counts["parameters_trainable"]
 
 
-@pytest.mark.parametrize(("path", "parameters"), [
-    ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768), ("qwen2.5-7b", 7_615_616_512), ("Qwen/Qwen3-8B", 8_190_735_360),
-    ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("model_cards"))
 def test_published_shapes_have_the_parameters_of_their_model_cards(path, parameters):
     assert shape_of(path).parameters == parameters
 

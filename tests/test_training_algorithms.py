@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from cases import table
 
 from rlkit.backends import train
 from rlkit.compute import Ledger
@@ -295,11 +296,7 @@ def test_float16_steps_by_scaled_gradients_and_none_steps_by_those_that_overflow
     assert other.scale() == stepper.scale() == {"actor/loss_scale": 2.0**15}
 
 
-@pytest.mark.parametrize(("metrics", "words"), [
-    ({"actor/grad_norm": math.nan}, "gradient is not finite"), ({"actor/grad_norm": 3.0}, None),
-    ({"actor/grad_norm": math.inf, "actor/loss_scale": 32768.0}, None),  # scaling finds its way down
-    ({"actor/grad_norm": math.inf, "actor/loss_scale": 0.5}, "overflow in float16 even at actor/loss_scale = 0.5"),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("gradients_told"))
 def test_gradients_that_train_nothing_are_told(metrics, words):
     told = [sentence for _, sentence in problems(metrics, config())]
     assert [words in sentence for sentence in told] == [True] if words else told == []

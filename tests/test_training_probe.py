@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from cases import table
 from tiny import LETTERS, configured, metrics_of
 
 from rlkit.backends import train
@@ -154,9 +155,7 @@ def test_an_update_that_never_fits_ends_the_run_in_a_sentence(tmp_path, monkeypa
         train(config(), root=tmp_path, progress=False)
 
 
-@pytest.mark.parametrize(("border", "use", "expected"), [
-    (1, None, True), (10**9, None, False), (10**9, True, True), (1, False, False),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("compiled_where"))
 def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, border, use, expected):
     own = EAGER._replace()
     monkeypatch.setattr("rlkit.models.shapes.COMPILED_FROM", border)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from cases import table
 from test_training_algorithms import LENGTHS, config, learning
 
 from rlkit.compute import Ledger
@@ -59,10 +60,7 @@ def test_a_batch_is_cut_into_equal_passes_of_whole_groups_or_not_at_all(monkeypa
     assert several is not None and several[0].layout.index.tolist() == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("changes", [
-    {}, {"actor__loss_agg_mode": "seq-mean-token-mean"}, {"actor__use_kl_loss": True}, {"actor__ppo_epochs": 2},
-    {"actor__micro_batch_tokens": 60},
-])  # fmt: skip
+@pytest.mark.parametrize(*table("updates_captured"))
 def test_an_update_by_captured_passes_is_the_update(monkeypatch, changes):
     monkeypatch.setattr(learner, "FEWEST", 2)
     results = []

@@ -209,16 +209,13 @@ def test_a_dry_run_writes_the_configuration_that_verl_then_reads(tmp_path):
     assert read.actor_rollout_ref.rollout.gpu_memory_utilization == 0.3  # of the file's section verl
 
 
-def test_a_missing_gpu_is_one_sentence(tmp_path, monkeypatch):
+def test_a_missing_gpu_or_cluster_is_one_sentence(tmp_path, monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     config = load("params/verl_ladder.yaml", {"trainer.n_gpus_per_node": 4})
     with pytest.raises(UserError, match=r"trainer\.n_gpus_per_node is 4, but this machine has 1 GPU:"):
         train(config, root=tmp_path, progress=False)
-
-
-def test_a_missing_cluster_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(UserError, match=r"No Ray cluster answers at 127\.0\.0\.1:1"):
         train(load("params/verl_ladder.yaml"), root=tmp_path, progress=False)
