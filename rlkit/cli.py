@@ -112,9 +112,9 @@ def study(
     ] = "0",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the runs and their cost.")] = False,
     root: Root = Path("outputs"),
-    executor: Annotated[str, typer.Option(help="Where runs are executed: local, ray or slurm.")] = "local",
+    executor: Annotated[str, typer.Option(help="Where runs are executed: local or slurm.")] = "local",
     option: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of ray, or sbatch's; repeatable.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A long option of sbatch; repeatable.")
     ] = None,
     scale: Scale = "full",
 ) -> None:

@@ -1,5 +1,5 @@
-"""Where the commands of a study run: processes of this machine, tasks of Ray or jobs of Slurm. On a cluster the
-project's and the outputs folder are the same on all machines: a lost run goes on elsewhere from its checkpoint."""
+"""Where the commands of a study run: processes of this machine or jobs of Slurm. On a cluster the project's and the
+outputs folder are the same on all machines: a lost run goes on elsewhere from its checkpoint."""
 
 import math
 import os
@@ -16,11 +16,9 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import psutil
-from pydantic import Field
 
-from rlkit.config import RunConfig, Section
+from rlkit.config import RunConfig
 from rlkit.errors import UserError, did_you_mean
-from rlkit.params import validate
 from rlkit.results.machine import hardware, thread_limits, usable_cores
 from rlkit.results.progress import last_lines
 from rlkit.results.store import read_json
@@ -82,21 +80,21 @@ class Job:
 def make_executor(
     name: str, workers: int | Literal["auto"], runs: int, options: Mapping[str, Any] | None = None
 ) -> "Executor":
-    """The executor of a name: local, ray or slurm. A UserError for an unknown name or option, and without a cluster.
+    """The executor of a name: local or slurm. A UserError for an unknown name or option, and without a cluster.
 
     `workers` is of runs at a time, at most `runs`; 0 is what there is room for, one a core or GPU; auto is as many on
-    each GPU of this machine as its memory holds. `options` of ray are `RayOptions`, of slurm long ones of sbatch, e.g.
-    {"partition": "gpu", "exclusive": True}."""
-    clusters = {"ray": RayExecutor, "slurm": SlurmExecutor}
-    if name in clusters and workers != "auto":
-        return clusters[name](workers, runs, options or {})
-    if name in clusters:
-        raise UserError(f"--workers auto is for the local executor: give {name} a number, or 0.")
+    each GPU of this machine as its memory holds. `options` of slurm are long ones of sbatch, e.g. {"partition": "gpu",
+    "exclusive": True}."""
+    if name == "slurm":
+        if workers == "auto":
+            raise UserError("--workers auto is for the local executor: give slurm a number, or 0.")
+        return SlurmExecutor(workers, runs, options or {})
     if name != "local":
-        near = did_you_mean(name, ("local", *clusters))
-        raise UserError(f"--executor is {name!r}.{near} Use local, ray or slurm.")
+        raise UserError(
+            f"--executor is {name!r}.{did_you_mean(name, ('local', 'slurm'))} Use local or slurm."
+        )
     for option in options or ():
-        raise UserError(f"--option {option} is for ray and slurm: the local executor has none.")
+        raise UserError(f"--option {option} is for slurm: the local executor has none.")
     return LocalExecutor(workers, runs)
 
 
@@ -168,86 +166,6 @@ def usable_cards(names: Sequence[str], found: Sequence[Gpu]) -> list[Card]:
     return [Card(name, USABLE * MIB * (found[int(name)].total - found[int(name)].used)) for name in names]
 
 
-class RayOptions(Section):
-    """Options of `--executor ray`."""
-
-    address: str = "auto"
-    """`auto` (the cluster of this machine, or of RAY_ADDRESS), host:port, or ray://host:10001."""
-    num_cpus: float = Field(1.0, gt=0)
-    """CPUs of one run."""
-    num_gpus: float = Field(0.0, ge=0)
-    """GPUs of one run; a fraction lets small runs share one."""
-
-
-class RayExecutor:
-    """Ray tasks on an existing cluster. A UserError where none answers at the address, or an option is unknown."""
-
-    def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
-        from rlkit.verl.processes import connect
-
-        chosen: RayOptions = validate(RayOptions, options, where="--executor ray")
-        self._ray, share = connect(chosen.address), {"CPU": chosen.num_cpus, "GPU": chosen.num_gpus}
-        room = self._ray.cluster_resources()
-        fit = min(room.get(kind, 0) / need for kind, need in share.items() if need)
-        if fit < 1:
-            asked = f"A run asks for {chosen.num_cpus:g} CPUs and {chosen.num_gpus:g} GPUs"
-            there = f"{room.get('CPU', 0):g} and {room.get('GPU', 0):g}"
-            raise UserError(f"{asked}, but the cluster has {there}: lower num_cpus or num_gpus.")
-        self.workers = max(1, min(workers or int(fit), runs))
-        self.threads = max(1, int(chosen.num_cpus))
-        own = chosen.model_dump(exclude={"address"})
-        self._task = self._ray.remote(_execute).options(**own, max_retries=0)
-
-    def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
-        task = self._task.remote(command, log, os.getcwd(), thread_limits(self.threads))
-        return RayJob(self._ray, task)
-
-
-class RayJob(Job):
-    """A command as a Ray task; lost once its worker or machine has died."""
-
-    def __init__(self, ray: Any, reference: Any) -> None:
-        self._ray, self._reference = ray, reference
-
-    def done(self) -> bool:
-        return bool(self._ray.wait([self._reference], timeout=0)[0])
-
-    def problem(self) -> str | None:
-        errors = self._ray.exceptions
-        try:
-            return self._ray.get(self._reference)
-        except errors.TaskCancelledError:
-            return "the run was interrupted"
-        except errors.RayTaskError as error:
-            return str(error).strip().splitlines()[-1]
-        except errors.RayError as error:  # the worker or its node died
-            self.lost = True
-            return f"lost with its worker: {str(error).strip().splitlines()[0]}"
-
-    def interrupt(self, force: bool = False) -> None:
-        with suppress(self._ray.exceptions.RayError):
-            # A KeyboardInterrupt in the task, which passes it on.
-            self._ray.cancel(self._reference, force=force)
-
-    def kill(self) -> None:
-        self.interrupt(force=True)
-
-
-def _execute(command: Sequence[str], log: Path, folder: str, environment: Mapping[str, str]) -> str | None:
-    """On a worker of Ray: run a command in `folder`; its last lines when it failed."""
-    os.chdir(folder)
-    job = Job(command, log, environment)
-    try:
-        job.wait()
-    except KeyboardInterrupt:
-        job.interrupt()
-        with suppress(KeyboardInterrupt):
-            job.wait()
-        job.kill()
-        raise
-    return job.problem()
-
-
 class SlurmExecutor:
     """Slurm jobs: each is a process here, `sbatch --wait`, that ends with the job. A UserError without sbatch."""
 
@@ -297,4 +215,4 @@ class SlurmJob(Job):
         return ""
 
 
-Executor = LocalExecutor | RayExecutor | SlurmExecutor
+Executor = LocalExecutor | SlurmExecutor

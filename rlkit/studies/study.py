@@ -61,8 +61,8 @@ def study(
         dry_run: only show the runs with their estimated cost.
         analyse: execute the analysis notebook when all runs have ended; False where that is who calls, which gets a
             StudyFailed where runs have failed.
-        executor: where runs are executed: local, ray or slurm; a run lost with its machine is tried again.
-        options: of the executor (rlkit.studies.executors.make_executor).
+        executor: where runs are executed: local or slurm; a run lost with its machine is tried again.
+        options: of slurm (rlkit.studies.executors.make_executor).
 
     Raises a UserError before anything is started, KeyboardInterrupt when running runs have ended at a checkpoint."""
     plan = make_plan(path, overrides, root, say=partial(print, file=sys.stderr, flush=True))

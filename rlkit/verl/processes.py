@@ -8,26 +8,23 @@ their environment), and are ended by their ids: other Ray clusters of the machin
 """
 
 import ctypes
-import logging
 import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 from filelock import FileLock, Timeout
 
 from rlkit.config import RunConfig
-from rlkit.errors import RunStopped, UserError
+from rlkit.errors import RunStopped
 from rlkit.registry import PLUGINS
 from rlkit.results.progress import is_alive
 
@@ -121,22 +118,6 @@ def environment(config: RunConfig, files: Files) -> dict[str, str]:
     return found
 
 
-def connect(address: str) -> Any:
-    """Ray, connected to a cluster. Raises UserError when none answers."""
-    use_token()
-    import ray
-
-    if not ray.is_initialized():
-        try:
-            knock(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (OSError, ValueError, RuntimeError) as error:
-            reason, fix = str(error).strip().splitlines()[0], "--option address=ray://HOST:10001"
-            sentence = f"({reason}): start one (ray start --head), or give {fix}."
-            raise UserError(f"No Ray cluster answers at {address!r} {sentence}") from None
-    return ray
-
-
 def use_token() -> None:
     """Show the token of this machine to a cluster that is joined, unless RAY_AUTH_MODE says otherwise.
 
@@ -147,10 +128,6 @@ def use_token() -> None:
     if "RAY_AUTH_MODE" in os.environ or not (os.environ.get("RAY_AUTH_TOKEN") or path.exists()):
         return
     os.environ["RAY_AUTH_MODE"] = "token"
-    if "ray" in sys.modules:  # which has read its settings already
-        from ray._raylet import Config  # pyright: ignore[reportAttributeAccessIssue]  # compiled
-
-        Config.initialize("")
 
 
 def knock(address: str) -> None:
