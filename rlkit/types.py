@@ -168,11 +168,6 @@ class Sampler(Protocol):
         the device computes meanwhile."""
         ...
 
-    def session(self, keep: int) -> Sampler:
-        """This sampler for prompts that continue earlier ones, of which it may remember the last `keep`, until the
-        next `sync`."""
-        ...
-
     def sync(self, policy: Any) -> None:
         """Make the sampler's weights those of the trainer's policy."""
         ...

@@ -42,9 +42,6 @@ class Script:
         logprobs = -0.1 * np.arange(1, len(ids) + 1, dtype=np.float32)
         return [[Sample(ids, logprobs, finish) for _ in range(n)] for _ in prompts]
 
-    def session(self, keep):
-        return self
-
     def sync(self, policy) -> None: ...
 
     def release(self) -> None: ...

@@ -52,9 +52,6 @@ class ExpertSampler:
         ids = np.array([*text, *self.policy.stop_ids[:1]])
         return Sample(ids, np.full(len(ids), -0.1, np.float32), "stop")
 
-    def session(self, keep):
-        return self
-
     def sync(self, policy) -> None: ...
 
     def release(self) -> None: ...

@@ -200,7 +200,7 @@ def play_episodes(
             raise UserError(f"{told} ({where}): {fix}.")
         world = environment or environments.parse(dict(task.extra_info["environment"]))
         episodes += [SampledEpisode(Episode.begin(world, task.ground_truth), ids) for _ in range(n)]
-    turn, sampler = 0, sampler.session(len(episodes))
+    turn = 0
     while live := [e for e in episodes if e.episode.finish is None]:
         room = limits.max_response_length - min(e.length for e in live)
         room = min(room, limits.max_turn_length or room)

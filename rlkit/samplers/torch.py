@@ -1,7 +1,6 @@
 """Batched decoding with a key-value cache: a group's prompt is computed once, sequences that have stopped leave the
 batch, and the random numbers of a sequence depend on the call's seed and its own place only."""
 
-import copy
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +16,7 @@ from rlkit.models.attention import pad_right
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import EAGER, Kernels
 from rlkit.models.shapes import row_bucket, width_bucket
-from rlkit.samplers.cache import FixedCache, GrowingCache, PrefixCache, Replayed, alike
+from rlkit.samplers.cache import FixedCache, GrowingCache, Replayed
 from rlkit.samplers.drawing import Settings, require_numbers
 from rlkit.types import Finished, Sample
 
@@ -36,18 +35,11 @@ class TorchSampler:
         self.decoder = Decoder(model, frozen=True, kernels=kernels)
         self.stops = torch.tensor(self.stop_ids, dtype=torch.long, device=self.decoder.device)
         self.fixed = self.decoder.device.type == "cuda"  # decode in a FixedCache
-        self.caches: list[FixedCache] = []  # the one that is kept from call to call, and by sessions
+        self.caches: list[FixedCache] = []  # the one that is kept from call to call
         self.passes: dict[
             tuple[int, int], tuple[Tensor, Tensor, Replayed]
         ] = {}  # of prompts, by padded shape
         self.refresh: tuple[Any, Replayed] | None = None  # of a policy
-        self.memory: PrefixCache | None = None
-
-    def session(self, keep: int) -> "TorchSampler":
-        """This sampler, remembering the last `keep` prompts: one that continues another is computed from there."""
-        session = copy.copy(self)  # the same weights, buffers and graphs
-        session.memory = PrefixCache(self.decoder, min(keep, self.max_num_seqs))
-        return session
 
     def sync(self, policy: torch.nn.Module) -> None:
         """Take the policy's weights as they are now: fused copies, adapters merged into the copy in float32."""
@@ -58,8 +50,6 @@ class TorchSampler:
                 work = partial(self.decoder.refresh, policy)
                 self.refresh = policy, Replayed(work, self.decoder.device)
             self.refresh[1]()
-        if self.memory is not None:
-            self.memory.calls.clear()
 
     def release(self) -> None:
         """Nothing: the cache is small beside an update's activations."""
@@ -73,12 +63,12 @@ class TorchSampler:
         `on_finished` is told every few steps, while it computes the next, of what has ended; elsewhere never."""
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
         settings, told = Settings(temperature, top_p), on_finished if self.fixed else None
-        samples: dict[int, Sample] = {}  # by place: i·n + j for sample j of prompt i
         while True:
+            most, samples = max(1, self.max_num_seqs // n), list[Sample]()
             try:
-                for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
-                    samples |= self._decode([prompts[i] for i in rows], rows, n, draws, settings, told)
-                return [[samples[i * n + j] for j in range(n)] for i in range(len(prompts))]
+                for i in range(0, len(prompts), most):
+                    samples += self._decode(prompts[i : i + most], i * n, n, draws, settings, told)
+                return [samples[i : i + n] for i in range(0, len(samples), n)]
             except torch.cuda.OutOfMemoryError:
                 if (together := min(self.max_num_seqs, len(prompts) * n) // 2) < n:
                     raise
@@ -87,35 +77,28 @@ class TorchSampler:
             self.max_num_seqs, why = together, "The GPU's memory does not hold all sequences"
             warnings.warn(f"{why}: decoding {together} together.", stacklevel=2)
 
-    def _parts(self, prompts: Sequence[np.ndarray], most: int) -> list[np.ndarray]:
-        """Positions of the prompts that are decoded together."""
-        if self.memory is not None:
-            return alike(np.array([len(ids) for ids in prompts]), most, self.decoder.device.type)
-        return [np.arange(i, min(i + most, len(prompts))) for i in range(0, len(prompts), most)]
-
     def _decode(
-        self, prompts: Sequence[np.ndarray], rows: np.ndarray, n: int, draws: Tensor, settings: Settings,
+        self, prompts: Sequence[np.ndarray], first: int, n: int, draws: Tensor, settings: Settings,
         on_finished: Callable[[Finished], None] | None,
-    ) -> dict[int, Sample]:  # fmt: skip
-        """The samples of the prompts at `rows` of a call, by place."""
-        places, device = (rows[:, None] * n + np.arange(n)).flatten(), self.decoder.device
-        prefix = self.memory.prefill(prompts) if self.memory else self._prefill(prompts)
+    ) -> list[Sample]:  # fmt: skip
+        """The samples of prompts that are decoded together, from place `first` of the call on."""
+        prefix, device = self._prefill(prompts), self.decoder.device
         index = torch.arange(len(prompts), device=device).repeat_interleave(n)  # (B,)
-        uniform = draws[torch.from_numpy(places)].to(device)  # (B, T), in [0, 1)
+        uniform = draws[first : first + len(index)].to(device)  # (B, T), in [0, 1)
 
         def ended(which: np.ndarray, ids: list[np.ndarray]) -> None:
             assert on_finished is not None
-            on_finished(list(zip(places[which].tolist(), ids, strict=True)))
+            on_finished(list(zip((first + which).tolist(), ids, strict=True)))
 
         drawn = self.draw(prefix, index, uniform, settings, on_finished and ended)
         # Fixed buffers are filled again.
         ids, logprobs, lengths = (x.to("cpu", copy=True).numpy() for x in drawn)
         require_numbers(logprobs)
         stopped = np.isin(np.take_along_axis(ids, lengths[:, None] - 1, 1)[:, 0], self.stop_ids)
-        return {
-            place: Sample(ids[i, :size], logprobs[i, :size], "stop" if stopped[i] else "length")
-            for i, (place, size) in enumerate(zip(places.tolist(), lengths, strict=True))
-        }
+        return [
+            Sample(ids[i, :size], logprobs[i, :size], "stop" if stopped[i] else "length")
+            for i, size in enumerate(lengths)
+        ]
 
     def draw(
         self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings,

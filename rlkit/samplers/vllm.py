@@ -95,10 +95,6 @@ class VllmSampler:
                         on_finished([(place * n + j, s.ids) for j, s in enumerate(groups[place])])
         return [groups[place] for place in range(len(prompts))]
 
-    def session(self, keep: int) -> "VllmSampler":
-        """Itself: the engine remembers what prompts begin with."""
-        return self
-
     def sync(self, policy: torch.nn.Module) -> None:
         """Load the policy's weights into the running engine and forget what it cached under the old ones."""
         self._wake("weights")

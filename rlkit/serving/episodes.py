@@ -21,7 +21,6 @@ from rlkit.seeds import content_hash
 from rlkit.types import Sample, Sampler
 
 WINDOW = 0.001  # seconds in which those whose last turn has just been sampled ask again
-REMEMBERED = 64  # prompts whose keys and values stay for their next turn: of Qwen2.5-0.5B 12 KB a token
 TURN, LONG_TURN = 64, 512  # tokens of a turn of policies that do not say
 KEPT = 1024  # episodes, for equal requests
 START = 8  # episodes at a time until it is known how long they take
@@ -86,7 +85,7 @@ class Batcher:
     what an episode gets does not depend on which others share its call."""
 
     def __init__(self, sampler: Sampler) -> None:
-        self.sampler = sampler.session(REMEMBERED)
+        self.sampler = sampler
         self._waiting: list[tuple[np.ndarray, int, asyncio.Future[Sample]]] = []
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "sampler")
