@@ -1,4 +1,4 @@
-"""Episodes of a policy on request, their turns sampled together: limits, metrics, one episode for equal requests."""
+"""Episodes of a policy on request, their turns sampled together: limits and metrics."""
 
 import asyncio
 import time
@@ -8,7 +8,6 @@ from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
-from cachetools import LRUCache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -17,12 +16,10 @@ from rlkit.environments.base import BaseEnvironment, Problem, environments
 from rlkit.environments.episode import Episode, Trajectory
 from rlkit.environments.rollout import ChatTokens, Limits, SampledEpisode
 from rlkit.errors import UserError
-from rlkit.seeds import content_hash
 from rlkit.types import Sample, Sampler
 
 WINDOW = 0.001  # seconds in which those whose last turn has just been sampled ask again
 TURN, LONG_TURN = 64, 512  # tokens of a turn of policies that do not say
-KEPT = 1024  # episodes, for equal requests
 START = 8  # episodes at a time until it is known how long they take
 STOPPING = "The server is stopping."
 Played = tuple[Trajectory, float]  # an episode and its seconds
@@ -122,7 +119,7 @@ class Batcher:
 
 
 class Solver:
-    """Plays episodes, one for equal requests, also later ones.
+    """Plays episodes.
 
     As many run at a time as were seen to take half of `timeout`; others wait, a quarter of it at most (429 beyond, and
     where an episode beside others outlasts `timeout`). A client that leaves ends its own waiting; the episode goes on.
@@ -139,7 +136,7 @@ class Solver:
         self.stopping, self._asked = False, 0  # episodes that were asked for
         self._running: set[asyncio.Task[Played]] = set()
         self._playing, self._limit, self._line = 0, float(START), asyncio.Condition()
-        self._kept: LRUCache[str, asyncio.Task[Played]] = LRUCache(KEPT)
+        self.metrics.active.set_function(lambda: len(self._running))
 
     def environment(self, domain: str) -> BaseEnvironment:
         """The environment of a domain. Raises UnknownDomain."""
@@ -150,24 +147,9 @@ class Solver:
             self.domains[domain] = environments.parse(domain)
         return self.domains[domain]
 
-    async def solve(self, domain: str, problem: str | Problem) -> tuple[Trajectory, float, bool]:
-        """The episode, its seconds, and whether it had been played before. Raises UserError for what cannot be played,
-        BrokenEnvironment, Busy, TooSlow and Stopping."""
-        key = content_hash([domain, problem])
-        if (task := self._kept.get(key)) is None:
-            task = self._kept[key] = self._start(domain, problem)
-            task.add_done_callback(lambda done: self._finished(key, done))
-        elif task.done():
-            return *task.result(), True
-        return *await asyncio.shield(task), False
-
-    def stop(self) -> None:
-        """End what still runs: whoever waits for it is told so (503)."""
-        self.stopping = True
-        for task in self._running:
-            task.cancel()
-
-    def _start(self, domain: str, problem: str | Problem) -> asyncio.Task[Played]:
+    async def solve(self, domain: str, problem: str | Problem) -> Played:
+        """The episode and its seconds. Raises UserError for what cannot be played, BrokenEnvironment, Busy, TooSlow and
+        Stopping."""
         self._asked += 1
         if self.stopping:
             raise Stopping(STOPPING)
@@ -175,17 +157,17 @@ class Solver:
             raise self._busy()
         task = asyncio.create_task(self._play(domain, problem))
         self._running.add(task)
-        self.metrics.active.inc()
-        return task
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    def stop(self) -> None:
+        """End what still runs: whoever waits for it is told so (503)."""
+        self.stopping = True
+        for task in self._running:
+            task.cancel()
 
     def _busy(self) -> Busy:
         return Busy(f"{self._playing} episodes are running; try again soon.")
-
-    def _finished(self, key: str, task: asyncio.Task[Played]) -> None:
-        self._running.discard(task)
-        self.metrics.active.dec()
-        if (task.cancelled() or task.exception()) and self._kept.get(key) is task:
-            del self._kept[key]
 
     async def _play(self, domain: str, problem: str | Problem) -> Played:
         try:

@@ -81,7 +81,6 @@ class Solution(BaseModel):
     actions: list[Action]
     domain: str
     seconds: float
-    cached: bool = False
 
 
 class Feedback(BaseModel):
@@ -121,11 +120,11 @@ def create_app(
         if request is None and problem is None:
             raise UserError('Give a problem, as JSON ({"problem": "3x + 7 = 16"}) or as ?problem=.')
         asked = request or Request(problem=problem or "", domain=domain)
-        trajectory, seconds, cached = await solver.solve(asked.domain, asked.problem)
+        trajectory, seconds = await solver.solve(asked.domain, asked.problem)
         told = {name: trajectory[name] for name in ("solution", "success", "total_reward")}
         steps = trajectory.transitions
         chain = [dict(action=t.text, reward=t.reward, valid=t.valid, observation=t.next_state) for t in steps]
-        known = {"domain": asked.domain, "seconds": seconds, "cached": cached, "actions": chain}
+        known = {"domain": asked.domain, "seconds": seconds, "actions": chain}
         return Solution.model_validate(told | known)
 
     @app.post("/feedback", status_code=204, **locked)
