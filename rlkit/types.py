@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -143,8 +143,7 @@ class Rollout:
     grading: Callable[[], tuple[Reward, float]] | None = None
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """What a sampler returns for one sequence: (T,) ids, (T,) log-probs and why it ended."""
 
     ids: np.ndarray

@@ -186,12 +186,12 @@ class Supply:
     def _allowed(self, tasks: Sequence[Task]) -> list[bool]:
         """Whether each task may be trained on, on this side."""
         allowed, ratio = [], self.config.data.sft_ratio
+        key = "id" if self._rows is None else "problem"  # a file may ask one under several truths
         for task, fits in zip(tasks, fitting(self.config, tasks), strict=True):
             new = task.problem not in self.forbidden
             self.overlong += new and not fits
-            key = task.id if self._rows is None else task.problem  # a file may ask one under several truths
             # A pure function of content: the sides are disjoint in any file, a smaller ratio's within a larger one's.
-            supervised = ratio > 0 and derive("sft", key) < ratio * 2.0**63
+            supervised = ratio > 0 and derive("sft", getattr(task, key)) < ratio * 2.0**63
             allowed.append(new and fits and supervised == (self.side == "sft"))
         return allowed
 

@@ -1,6 +1,6 @@
 """Rollouts: tasks through a sampler (and an environment), and their grading. Training and evaluation share it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,15 +21,23 @@ class Grader:
         self.router, self.policy, self.begun = router, policy, dict[Any, Callable[[], tuple[Reward, float]]]()
         self.once = router.config.custom_reward_function is None
 
-    def begin(self, tasks: Sequence[Task], responses: Sequence[np.ndarray]) -> list[Callable[[], Any]]:
-        """Begin to grade responses (token ids), one to each task; what waits for reward and seconds of each."""
-        answers = list(zip(tasks, self.policy.decode_all(responses), strict=True))
-        keys = [(id(task), text) if self.once else object() for task, text in answers]
-        new = {key: a for key, a in zip(keys, answers, strict=True) if key not in self.begun}
-        rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in new.values()]
+    def begin(self, places: Iterable[int], tasks: Sequence[Task], read: Sequence[np.ndarray]) -> list[Any]:
+        """Begin to grade what is `read` (ids) of a response to each task; what waits for reward and seconds."""
+        who = map(id, tasks) if self.once else places
+        keys = [(one, ids.tobytes()) for one, ids in zip(who, read, strict=True)]
+        new = {key: i for i, key in enumerate(keys) if key not in self.begun}
+        texts = self.policy.decode_all([read[i] for i in new.values()])
+        asked = zip((tasks[i] for i in new.values()), texts, strict=True)
+        rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in asked]
         outcomes = self.router.submit(rows)
         self.begun |= {key: partial(outcomes.__getitem__, i) for i, key in enumerate(new)}
         return [self.begun[key] for key in keys]
+
+    def attach(self, rollouts: Sequence[Rollout], read: Sequence[np.ndarray]) -> None:
+        """Have each rollout wait for the grading of its tokens that are `read`, which begins where it has not."""
+        outcomes = self.begin(range(len(rollouts)), [r.task for r in rollouts], read)
+        for rollout, outcome in zip(rollouts, outcomes, strict=True):
+            rollout.grading = outcome
 
 
 def sample(
@@ -42,32 +50,30 @@ def sample(
     episodes, asked = [t for t in tasks if acts(t)], [t for t in tasks if not acts(t)]
     options: Any = {"n": n, "seed": seed, "prompt_limit": prompt_limit}
     played = play_episodes(episodes, sampler, policy, limits, **options) if episodes else []
-    prompts, grading = prompt_ids(asked, policy, prompt_limit), {}
-    grader = router and Grader(router, policy)
+    prompts, grader = prompt_ids(asked, policy, prompt_limit), router and Grader(router, policy)
 
     def begin(ended: Finished) -> None:
         assert grader is not None
-        if ended:
-            outcomes = grader.begin([asked[i // n] for i, _ in ended], [ids for _, ids in ended])
-            grading.update(zip([(i, ids.tobytes()) for i, ids in ended], outcomes, strict=True))
+        grader.begin((i for i, _ in ended), [asked[i // n] for i, _ in ended], [ids for _, ids in ended])
         if meanwhile is not None:
             next(meanwhile, None)
 
     most = limits.max_response_length - limits.reserve
     options = {"temperature": limits.temperature, "top_p": limits.top_p, "on_finished": grader and begin}
     groups = sampler.sample(prompts, n, seed=seed, max_tokens=most, **options) if asked else []
+    ones = np.ones(limits.max_response_length, np.int64)
     answered = [
-        Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason)
+        Rollout(task, ids, sampled, ones[: len(sampled)], logprobs, reason)
         for task, ids, group in zip(asked, prompts, groups, strict=True)
-        for s in group
+        for sampled, logprobs, reason in group
     ]
     if limits.reserve:
         interrupt(answered, sampler, limits, seed)
-    for i, rollout in enumerate(answered):  # of the same ids: a sampler may have begun again
-        rollout.grading = grading.get((i, rollout.response_ids.tobytes()))
+    if grader is not None:
+        grader.attach(answered, [r.response_ids for r in answered])
     acted = zip(played, (task for task in episodes for _ in range(n)), strict=True)
     in_order = (episode.rollout(task) for episode, task in acted), iter(answered)
-    return [next(in_order[not acts(task)]) for task in tasks for _ in range(n)]
+    return [next(in_order[not acts(task)]) for task in tasks for _ in range(n)] if episodes else answered
 
 
 def acts(task: Task) -> bool:
@@ -106,9 +112,8 @@ def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.nda
 def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
     """Set missing rewards, by tokens that were sampled or forced: text of an environment is never graded."""
     new = [r for r in rollouts if r.reward is None and r.grading is None]
-    texts = [r.response_ids[(r.mask if r.forced is None else r.mask + r.forced) > 0] for r in new]
-    for rollout, outcome in zip(new, Grader(router, policy).begin([r.task for r in new], texts), strict=True):
-        rollout.grading = outcome
+    read = [r.response_ids[(r.mask if r.forced is None else r.mask + r.forced) > 0] for r in new]
+    Grader(router, policy).attach(new, read)
     for rollout in rollouts:
         if rollout.grading is not None:
             rollout.reward, rollout.grading = rollout.grading()[0], None

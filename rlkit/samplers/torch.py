@@ -36,9 +36,8 @@ class TorchSampler:
         self.stops = torch.tensor(self.stop_ids, dtype=torch.long, device=self.decoder.device)
         self.fixed = self.decoder.device.type == "cuda"  # decode in a FixedCache
         self.caches: list[FixedCache] = []  # the one that is kept from call to call
-        self.passes: dict[
-            tuple[int, int], tuple[Tensor, Tensor, Replayed]
-        ] = {}  # of prompts, by padded shape
+        # Of prompts, by padded shape.
+        self.passes = dict[tuple[int, int], tuple[Tensor, Tensor, Replayed]]()
         self.refresh: tuple[Any, Replayed] | None = None  # of a policy
 
     def sync(self, policy: torch.nn.Module) -> None:
@@ -95,10 +94,8 @@ class TorchSampler:
         ids, logprobs, lengths = (x.to("cpu", copy=True).numpy() for x in drawn)
         require_numbers(logprobs)
         stopped = np.isin(np.take_along_axis(ids, lengths[:, None] - 1, 1)[:, 0], self.stop_ids)
-        return [
-            Sample(ids[i, :size], logprobs[i, :size], "stop" if stopped[i] else "length")
-            for i, size in enumerate(lengths)
-        ]
+        drawn = zip(ids, logprobs, lengths.tolist(), stopped.tolist(), strict=True)
+        return [Sample(i[:size], p[:size], "stop" if end else "length") for i, p, size, end in drawn]
 
     def draw(
         self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings,
@@ -113,10 +110,12 @@ class TorchSampler:
         tokens: list[np.ndarray] = []
         for t in range(1, limit + 1):
             cache.advance(settings)
-            if t % cache.every or t == limit:
+            if t % cache.every and t < limit:
                 continue
             if ended is not None:
                 ended(fresh, tokens)  # the GPU computes the steps since the last look meanwhile
+            if t == limit:
+                break
             lengths = cache.lengths[:b].cpu().numpy()
             fresh = np.flatnonzero(running & (lengths <= t))
             running[fresh] = False

@@ -76,11 +76,9 @@ def collate(
     """A padded Batch of graded rollouts; sequences of one group share the row of their prompt. The reward lies on the
     last sampled token, or of each turn on its last one. With `cut` (`algorithm.truncated`) "mask", cut answers count
     as not sampled, and still in their group's mean; `baselines` are the rewards of all groups' greedy responses."""
-    prompts = dict(reversed([(g, r.prompt_ids) for g, r in zip(groups, rollouts, strict=True)]))
-    first = {group: place for place, group in enumerate(dict.fromkeys(groups))}
-    batch = text_batch(
-        [prompts[g] for g in first], [r.response_ids for r in rollouts], pad_id, index=[first[g] for g in groups]
-    )  # fmt: skip
+    _, firsts, index = np.unique(groups, return_index=True, return_inverse=True)
+    prompts, responses = [rollouts[i].prompt_ids for i in firsts], [r.response_ids for r in rollouts]
+    batch = text_batch(prompts, responses, pad_id)
     there = batch.attention.numpy() > 0
     mask, logprobs = np.zeros(there.shape, np.float32), np.zeros(there.shape, np.float32)
     mask[there] = np.concatenate([r.mask for r in rollouts])
@@ -91,7 +89,8 @@ def collate(
         ends = [(r.reward.parts if r.reward else {}).get("truncated") for r in rollouts]
         mask[[r.finish_reason == "length" or bool(end) for r, end in zip(rollouts, ends, strict=True)]] = 0
     batch.mask, batch.rewards = torch.from_numpy(mask), torch.from_numpy(rewards)
-    batch.sampler_logprobs, batch.group = torch.from_numpy(logprobs), np.asarray(groups)
+    batch.sampler_logprobs, batch.prompt_index = torch.from_numpy(logprobs), torch.from_numpy(index)
+    batch.group = np.asarray(groups)
     batch.baselines = None if baselines is None else torch.tensor([baselines[g] for g in groups])
     moved = {name: x.to(device) for name, x in vars(batch).items() if isinstance(x, Tensor)}
     return replace(batch, **moved)

@@ -82,12 +82,11 @@ def token_logprobs(
 
 
 def text_batch(
-    prompts: Sequence[np.ndarray], responses: Sequence[np.ndarray], pad_id: int, device: torch.device | str = "cpu",
-    index: Sequence[int] | None = None,
+    prompts: Sequence[np.ndarray], responses: Sequence[np.ndarray], pad_id: int, device: torch.device | str = "cpu"
 ) -> Batch:  # fmt: skip
-    """A Batch of given prompts and responses, unmasked; `index` is the prompt of each response, by default its own."""
+    """A Batch of given prompts and responses, unmasked, each response to its own prompt."""
     (prompt_ids, prompt_mask), (response_ids, present) = (pad_right(x, pad_id) for x in (prompts, responses))
-    of, mask = torch.tensor(range(len(responses)) if index is None else index), present.float().to(device)
+    of, mask = torch.arange(len(responses)), present.float().to(device)
     return Batch(
         prompt_ids.to(device), prompt_mask.to(device), of.to(device), response_ids.to(device), mask=mask,
         attention=mask, rewards=torch.zeros_like(mask), sampler_logprobs=torch.zeros_like(mask), group=of.numpy(),

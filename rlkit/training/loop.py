@@ -51,10 +51,10 @@ def rl_step(run: TrainingRun) -> list[Rollout]:
         with run.timed("update_actor"):
             run.sampler.release()
             run.metrics |= learn(run.learning, batch, run.step)
-    run.report(rollouts, learnt=batch is not None)
     run.stale = True
     if not run.feed.ahead:
         run.sync()
+    run.report(rollouts, learnt=batch is not None)  # a GPU copies weights meanwhile
     return rollouts
 
 

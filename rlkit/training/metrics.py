@@ -54,7 +54,7 @@ def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
     table = np.array([r.reward.value if r.reward else None for r in rollouts], float).reshape(-1, n)  # (P, G)
     known = ~np.isnan(table)
     ranges = (np.where(known, table, -np.inf).max(1) - np.where(known, table, np.inf).min(1))[known.any(1)]
-    values, lengths = table[known], np.array([r.mask.sum() for r in rollouts])
+    values, lengths = table[known], np.array([np.count_nonzero(r.mask) for r in rollouts])
     metrics = {f"critic/score/{k}": getattr(values, k)() for k in ("mean", "max", "min")} | {
         "train/accuracy": np.mean([bool(r.reward.correct) for r in graded if r.reward]),
         "group/zero_variance": (ranges == 0).mean(),

@@ -59,16 +59,16 @@ class Feed:
         chosen, refused, size = list[Task](), 0, self.data.train_batch_size
         while len(chosen) < size:
             step, place = divmod(self.drawn, size)
-            passes = [v for k, v in self.stream.exposure(step + 1).items() if k.startswith("data/epochs/")]
-            if self.data.max_epochs and max(passes, default=0.0) > self.data.max_epochs:
+            shown = self.stream.exposure(step + 1) if self.data.max_epochs else {}
+            if any(v > self.data.max_epochs for k, v in shown.items() if k.startswith("data/epochs/")):
                 raise RunStopped(
                     f"More tasks are needed than data.max_epochs = {self.data.max_epochs} passes over the data have: "
                     "raise it or data.train_max_samples, or lower trainer.total_training_steps."
                 )
             batch = self.made.get(step + 1) or self.stream.batch(step + 1)
             for task in batch[place : place + size - len(chosen)]:
-                solved = self.solved(task.id)
-                chosen, refused = (chosen, refused + 1) if solved else ([*chosen, task], 0)
+                refused = refused + 1 if self.rates and self.solved(task.id) else 0
+                chosen += [] if refused else [task]
                 self.drawn += 1
             if refused > 2 * len(self.rates) + MAX_REFUSED:
                 raise RunStopped(
@@ -180,9 +180,9 @@ def _sampled(
     )  # fmt: skip
     lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
     prompts, responses = map(sum, zip(*lengths, strict=True))
-    ledger.add("rollout", shape.forward(Work.of([s for s, _ in lengths[::n]], lengths)))
+    # What an interruption was appended to is computed again.
     again = [len(r.prompt_ids) + int(r.forced.argmax()) for r in rollouts if r.forced is not None]
-    ledger.add("rollout", shape.forward(Work.of(again, [])))  # what an interruption was appended to
+    ledger.add("rollout", shape.forward(Work.of([s for s, _ in lengths[::n]] + again, lengths)))
     ledger.sequences(shape, prompts, responses)
     ledger.turns += sum(r.turns for r in rollouts)
     ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
@@ -199,14 +199,14 @@ def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) 
         if one.reward and one.reward.error is not None:
             for r in rollouts[i * n : (i + 1) * n]:
                 r.reward = one.reward
-    scores = [r.reward for r in rollouts if r.reward is not None and "acc" not in r.reward.parts]
+    scores = (r.reward for r in rollouts if r.reward is not None and "acc" not in r.reward.parts)
     if section.custom_reward_function and any(reward.value not in (None, 0.0, 1.0) for reward in scores):
         run.warn(
             "reward.custom_reward_function gives scores other than 0 and 1 and does not say which answers are "
             "right: pass@k counts scores of at least 1. Return a dict with score and acc.",
             "undecided",
         )
-    for r in (*rollouts, *greedy):
+    for r in (*rollouts, *greedy) if section.overlong_buffer.enable else ():
         if r.reward is not None and r.turn_rewards is None:
             r.reward = with_overlong_penalty(r.reward, len(r.response_ids), limit, section.overlong_buffer)
     return [float(r.reward.value or 0.0) if r.reward else 0.0 for r in greedy]
