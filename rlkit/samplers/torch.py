@@ -94,8 +94,8 @@ class TorchSampler:
         ids, logprobs, lengths = (x.to("cpu", copy=True).numpy() for x in drawn)
         require_numbers(logprobs)
         stopped = np.isin(np.take_along_axis(ids, lengths[:, None] - 1, 1)[:, 0], self.stop_ids)
-        drawn = zip(ids, logprobs, lengths.tolist(), stopped.tolist(), strict=True)
-        return [Sample(i[:size], p[:size], "stop" if end else "length") for i, p, size, end in drawn]
+        rows = zip(ids, logprobs, lengths.tolist(), stopped.tolist(), strict=True)
+        return [Sample(i[:size], p[:size], "stop" if end else "length") for i, p, size, end in rows]
 
     def draw(
         self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings,
