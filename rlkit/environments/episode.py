@@ -30,8 +30,8 @@ class Transition:
 
 @dataclass
 class Trajectory:
-    """An episode; its attributes are its items, too: `episode["success"]`. `solution` is what it produced, `confidence`
-    a model's probability of its last action's text, `world` the environment that it was played in a copy of."""
+    """An episode; its attributes are its items, too: `episode["success"]`. `solution` is what it produced, `world`
+    the environment that it was played in a copy of."""
 
     environment: str
     problem: Mapping[str, Any]
@@ -39,7 +39,6 @@ class Trajectory:
     transitions: list[Transition] = field(default_factory=list)
     success: bool = False
     truncated: bool = False
-    confidence: float | None = None
     solution: str = ""
     world: Any = field(default=None, repr=False, compare=False)
 
@@ -75,7 +74,6 @@ class Episode:
         observation, info: of the last step.
         finish: None while it goes on; "done" (by the environment), "length" (no room for another turn) or "error".
         error: the environment's defect.
-        confidence: the agent's probability of its last action's text, where it has one.
     """
 
     world: BaseEnvironment
@@ -87,7 +85,6 @@ class Episode:
     info: Mapping[str, Any] = field(default_factory=dict)
     finish: FinishReason | None = None
     error: str | None = None
-    confidence: float | None = None
 
     @classmethod
     def begin(cls, environment: BaseEnvironment | str, problem: str | Problem) -> Self:
@@ -149,10 +146,9 @@ class Episode:
         """The episode as people and offline training read it. Raises BrokenEnvironment if its environment failed."""
         if self.error is not None:
             raise BrokenEnvironment(f"An episode of {self.environment.kind_name!r} failed: {self.error}")
-        ended = {"success": self.success, "truncated": self.truncated, "confidence": self.confidence}
-        ended |= {"solution": str(self.environment.call("solution")), "world": self.world}
         played = (self.world.kind_name, self.problem, self.messages, self.transitions)
-        return Trajectory(*played, **ended)
+        solution = str(self.environment.call("solution"))
+        return Trajectory(*played, self.success, self.truncated, solution, self.world)
 
 
 def steps_frame(trajectories: Iterable[Trajectory]) -> "pd.DataFrame":

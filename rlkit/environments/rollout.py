@@ -104,9 +104,8 @@ class SampledEpisode:
     def take(self, sample: Sample, chat: ChatTokens, limits: Limits) -> str:
         """Append a turn's sampled ids; their text."""
         room = limits.max_response_length - self.length
-        ids, logprobs = sample.ids[:room], sample.logprobs[:room]
-        self.pieces.append((ids, logprobs))
-        self.episode.confidence = float(np.exp(logprobs.sum()))
+        ids = sample.ids[:room]
+        self.pieces.append((ids, sample.logprobs[:room]))
         return chat.decode(ids)
 
     def observe(self, chat: ChatTokens, limits: Limits) -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from difflib import SequenceMatcher
 from itertools import pairwise
 
 import numpy as np
@@ -12,20 +11,6 @@ from rlkit.environments.episode import Trajectory, steps_frame
 from rlkit.errors import UserError
 from rlkit.evaluation import bootstrap_mean, pass_rate
 from rlkit.seeds import content_hash, generator
-
-
-def expert_order(trajectory: Trajectory, expert: Trajectory) -> float:
-    """Ratcliff and Obershelp's similarity of the two sequences of actions, 1 for the same order."""
-    own, other = ([t.action for t in e.transitions] for e in (trajectory, expert))
-    return SequenceMatcher(None, own, other, autojunk=False).ratio()
-
-
-def calibration_error(confidences: Sequence[float], successes: Sequence[bool]) -> float:
-    """Expected calibration error (Guo et al. 2017, arXiv 1706.04599) over ten bins of equal width."""
-    p, y = np.asarray(confidences, float), np.asarray(successes, float)
-    place = np.minimum((p * 10).astype(int), 9)
-    return float(np.abs(np.bincount(place, p - y)).sum() / len(p))
-
 
 _MEASURES: dict[str, Callable[[Trajectory], float]] = {
     "success": lambda t: float(t.success),
@@ -43,9 +28,8 @@ def episode_metrics(
 ) -> pd.DataFrame:
     """One row a group of episodes and metric: group, metric, value, low, high (95 % bootstrap over problems), n.
     Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions, structure (the
-    share of turns that are one action as the environment writes it), completed (no limit ended it), calibration_error
-    of the last action's probability in completed episodes of a model (no interval), and, given the expert's episodes on
-    the same problems in the same order, expert_order, and optimality_gap, the share of its return that is missing,
+    share of turns that are one action as the environment writes it), completed (no limit ended it), and, given the
+    expert's episodes on the same problems in the same order, optimality_gap, the share of its return that is missing,
     where that is always positive. A UserError for a group without episodes or steps."""
     rows = []
     for name, episodes in groups.items():
@@ -55,9 +39,8 @@ def episode_metrics(
         if experts is not None:
             if [dict(t.problem) for t in episodes] != [dict(t.problem) for t in experts]:
                 raise UserError(f"The experts' problems are not those of {name!r}: play the same list.")
-            pairs = list(zip(episodes, experts, strict=True))
-            values["expert_order"] = [expert_order(t, e) for t, e in pairs]
             if all(e.total_reward > 0 for e in experts):
+                pairs = zip(episodes, experts, strict=True)
                 values["optimality_gap"] = [1 - t.total_reward / e.total_reward for t, e in pairs]
         problems = [content_hash(dict(t.problem)) for t in episodes]
         for metric, column in values.items():
@@ -67,10 +50,6 @@ def episode_metrics(
                 rng = generator("episode metrics", metric, seed)
                 interval = bootstrap_mean(column, problems, rng=rng, draws=2000, average="micro")
             rows.append((name, metric, interval.value, interval.low, interval.high, len(column)))
-        stated = [(t.confidence, t.success) for t in episodes if t.confidence is not None and not t.truncated]
-        if stated:
-            error = calibration_error([p for p, _ in stated], [y for _, y in stated])
-            rows.append((name, "calibration_error", error, np.nan, np.nan, len(stated)))
     return pd.DataFrame(rows, columns=["group", "metric", "value", "low", "high", "n"])
 
 
@@ -93,6 +72,6 @@ def transition_counts(trajectories: Sequence[Trajectory], names: Sequence[str]) 
 def metrics_text(table: pd.DataFrame) -> pd.DataFrame:
     """`episode_metrics` for reading: one row a metric, one column a group, `value [low, high]`."""
     numbers = table[["value", "low", "high"]].to_numpy()
-    texts = [f"{v:.3f}" if np.isnan(a) else f"{v:.3f} [{a:.3f}, {b:.3f}]" for v, a, b in numbers]
+    texts = [f"{v:.3f} [{a:.3f}, {b:.3f}]" for v, a, b in numbers]
     wide = table.assign(text=texts).pivot(index="metric", columns="group", values="text")
-    return wide[list(dict.fromkeys(table["group"]))].fillna("")
+    return wide[list(dict.fromkeys(table["group"]))]
