@@ -14,7 +14,7 @@ from rlkit.figures.catalogue import FIGURES
 from rlkit.figures.drawing import Drawing, cautions, latex_table, sources
 from rlkit.figures.style import LABELS, WIDTHS, width_of
 from rlkit.files import write_text
-from rlkit.laws import LawFit, Loss, fit
+from rlkit.laws import LawFit, fit
 from rlkit.laws.report import escaped, findings
 from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
@@ -203,7 +203,8 @@ def _options(record: dict[str, Any]) -> dict[str, Any]:
     """The options of `rlkit.fit` that made the fit of a record (`LawFit.to_json`)."""
     loss, drawn, left_out = record["loss"], record.get("bootstrap"), record.get("left_out", {})
     options = {key: left_out.get(key) for key in ("cluster", "block", "weights")} | {
-        "loss": Loss(loss["name"], loss["delta"]),
+        "loss": loss["name"],
+        "delta": loss["delta"] or None,
         "log": {"log": True, "linear": False}.get(loss["residuals"]),
         "bootstrap": 0 if drawn is None else drawn["draws"] + drawn["lost"],
     }

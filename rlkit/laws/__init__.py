@@ -9,9 +9,8 @@ from rlkit.laws.fitting import LawFit, fit, fit_coverage, fit_pass_rates
 from rlkit.laws.forms import tan_by_size
 from rlkit.laws.law import Law, along, law, laws
 from rlkit.laws.planning import allocate, design, plan
-from rlkit.laws.solver import Loss
 
 __all__ = [
-    "Backtest", "Law", "LawFit", "Loss", "Recovery", "allocate", "along", "backtest", "compare", "design",
+    "Backtest", "Law", "LawFit", "Recovery", "allocate", "along", "backtest", "compare", "design",
     "fit", "fit_coverage", "fit_pass_rates", "law", "laws", "plan", "recover", "tan_by_size",
 ]  # fmt: skip

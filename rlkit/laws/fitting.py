@@ -16,7 +16,7 @@ from rlkit.laws import intervals, report, table
 from rlkit.laws.intervals import RESAMPLES, Draws
 from rlkit.laws.law import Law, Space, resolve
 from rlkit.laws.optimum import Optimum, search
-from rlkit.laws.solver import Loss, Solution, make_loss, minimise, to_space
+from rlkit.laws.solver import Solution, make_loss, minimise, to_space
 from rlkit.seeds import generator
 
 Band = Literal["confidence", "prediction"]
@@ -95,10 +95,10 @@ class LawFit(Optimum):
             if band is None:
                 return value
             noise, known = np.zeros(len(df)), np.median(self.table.weights)
-            e = self.residuals / self.sizes() * np.sqrt(len(self.table) / self.freedom)
+            e = self.residuals / self.sizes * np.sqrt(len(self.table) / self.freedom)
             if band == "prediction":
                 known = table.numbers(df, name, "weights") if name in df.columns else known
-                noise = self.sizes(center, np.broadcast_to(known, len(df)))
+                noise = np.broadcast_to(known, len(df)) ** -0.5
             if (drawn := self.resampled) is None:
                 J = problem.jacobian(self.z[None])[0]
                 variance = np.einsum("pm,pq,qm->m", J, intervals.wald_covariance(self), J)
@@ -122,7 +122,7 @@ class LawFit(Optimum):
 
 def fit(
     df: pd.DataFrame, law: str | Law, *, y: str, x: Mapping[str, str] | str | None = None, group: str | None = None,
-    loss: str | Loss | None = None, delta: float | None = None, log: bool | None = None, weights: str | None = None,
+    loss: str | None = None, delta: float | None = None, log: bool | None = None, weights: str | None = None,
     bootstrap: int | None = None, resample: Literal["case", "residual"] | None = None,
     cluster: str | Sequence[str] | None = None, block: str | None = None, seed: int = 0,
     exclude: Any = None, holdout: Any = None,
@@ -133,20 +133,17 @@ def fit(
         law: a name (see `rlkit.laws.laws`) or a Law.
         y: column of the measured quantity. x: the law's columns to the table's; a lone name for a one-column law.
         group: column; a separate fit for each of its values.
-        loss: ls (the default), huber (the default where there is a delta), lad, or binomial (y a pass rate, weights
-            the number of samples). The objective is the sum over rows, never the mean.
+        loss: ls (the default), or huber (the default where there is a delta). The objective is the sum over rows.
         delta: of huber, in units of the residual; 1e-3 where none is given.
         log: residuals in ln y (True) or y (False); the default is the law's own space.
         weights: column, e.g. the number of samples behind each row: inverse variances, up to a factor.
         bootstrap: number of resamples; by default 1,000, drawn when first needed, and with 0 intervals are profiles.
-        resample: residuals ("residual", the default of ls and binomial) or rows ("case", that of robust losses).
+        resample: residuals ("residual", the default of ls) or rows ("case", that of huber).
         cluster: column(s) of what is independent (run, seed, prompt): residuals or rows of whole clusters.
         block: the column of time, for rows of one run: noise is a first-order autoregression like the residuals.
         exclude, holdout: rules for rows that are not fitted (rlkit.laws.table); rows with a true `held_out` never are.
     """
     form, target = resolve(law), make_loss(loss, delta)
-    if target.name == "binomial" and weights is None:
-        raise UserError("loss='binomial' needs weights=, the column with each pass rate's number of samples.")
     count = RESAMPLES if bootstrap is None else bootstrap
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise UserError(f"bootstrap is {bootstrap!r}: give the number of resamples, 0 or more.")
@@ -154,8 +151,8 @@ def fit(
         told = "give the column that holds time, of one run; of several runs, cluster= alone"
         raise UserError(f"block is {block!r}, with cluster {cluster!r}: {told}.")
     plan = {"count": count, "kind": resample or ("case" if target.robust else "residual"), "seed": seed}
-    space: Space = "linear" if log is not None or target.name == "binomial" else form.space
-    if log and target.name != "binomial":
+    space: Space = form.space if log is None else "linear"
+    if log:
         space = "loglog" if form.space == "loglog" else "log"
     kept, record = table.leave_out(df, exclude, holdout)
     options = {"weights": weights, "cluster": cluster, "block": block}
@@ -286,11 +283,13 @@ def resample_runs(
 def with_draws(one: LawFit, values: np.ndarray, asked: int, units: int, notes: Sequence[str]) -> LawFit:
     """The fit with resamples from values (B, n) of y, of so many independent units; others of `asked` are lost."""
     targets, weights = to_space(values, "linear", one.problem.space)[0], one.table.weights[None]
-    start, losses = np.repeat(one.z[None], len(values), axis=0), one.loss.path(one.spread, near=True)
-    solved = minimise(one.problem, start, targets, weights, losses, 1e-12)
+    start = np.repeat(one.z[None], len(values), axis=0)
+    solved = minimise(one.problem, start, targets, weights, one.loss, 1e-12)
     # An estimate at a bound has no slope there, so that a draw may have to start elsewhere.
-    pool, first = intervals.known_optima(one, losses), np.arange(min(8, len(values)))
-    again = intervals.refit(replace(one.problem, central=False), losses, pool, one.z, targets, weights, first)
+    pool, first = intervals.known_optima(one), np.arange(min(8, len(values)))
+    again = intervals.refit(
+        replace(one.problem, central=False), one.loss, pool, one.z, targets, weights, first
+    )
     better = np.flatnonzero(again.objective < solved.objective * (1 - 1e-6))
     solved.put(better, Solution(*(part[better] for part in again)))
     usable = np.isfinite(solved.objective)

@@ -8,7 +8,7 @@ an objective difference of s²·t²/2 with s² = sum(slope²)/(n - p)/mean(curva
 statistic (Huber and Ronchetti 2009, ch. 13). For least squares this is lmfit's F profile.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -58,7 +58,7 @@ class Draws(NamedTuple):
 
 
 class Autoregression:
-    """A first-order autoregression of a fit's errors, in units of `Optimum.sizes()`. Residuals look less correlated
+    """A first-order autoregression of a fit's errors, in units of `Optimum.sizes`. Residuals look less correlated
     than errors are, because the fit absorbs what varies slowly. With R(rho) the errors' correlations and G = 1 - H the
     fit's projection, residuals have the covariance G·R·G: rho is where its lag-1 autocorrelation is the one seen, and
     the errors' variance is the residuals' sum of squares over tr(G·R)."""
@@ -69,7 +69,7 @@ class Autoregression:
         n = len(found.table)
         assert found.table.order is not None
         self.order = found.table.order
-        sizes = found.sizes()[self.order]
+        sizes = found.sizes[self.order]
         H = absorbed(found)[:, self.order]
         e = found.residuals[self.order] / sizes
         e = e - H.T @ (H @ e)
@@ -105,17 +105,17 @@ class Autoregression:
 
 
 def absorbed(found: Optimum) -> np.ndarray:
-    """(q, n) orthonormal: the directions of the errors, in units of `Optimum.sizes()`, that the fit absorbs."""
-    J = found.problem.jacobian(found.z[None])[0][found.law.estimated] / found.sizes()
+    """(q, n) orthonormal: the directions of the errors, in units of `Optimum.sizes`, that the fit absorbs."""
+    J = found.problem.jacobian(found.z[None])[0][found.law.estimated] / found.sizes
     unit = np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300))
     _, scale, basis = np.linalg.svd(unit, full_matrices=False)
     return basis[scale > 1e-9]
 
 
 def wild(found: Optimum, count: int, rng: np.random.Generator) -> np.ndarray:
-    """(count, n) noise in units of `Optimum.sizes()`: the residuals of each cluster times a random sign, as errors of a
+    """(count, n) noise in units of `Optimum.sizes`: the residuals of each cluster times a random sign, as errors of a
     fit without it (CR3: what the fit absorbs of a cluster is given back)."""
-    cluster, H, e = found.table.cluster, absorbed(found), found.residuals / found.sizes()
+    cluster, H, e = found.table.cluster, absorbed(found), found.residuals / found.sizes
     assert cluster is not None
     groups = int(cluster.max()) + 1
     for i in range(groups):
@@ -139,23 +139,22 @@ def draw_weights(table: Table, count: int, rng: np.random.Generator) -> np.ndarr
 
 def draw_values(found: Optimum, kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) values in residual space: what is predicted, with noise like the residuals. Single residuals are
-    divided by `Optimum.sizes()`, centred and inflated by sqrt(n/(n - p))."""
+    divided by `Optimum.sizes`, centred and inflated by sqrt(n/(n - p))."""
     n = len(found.table)
     if kind == "autoregressive":
         noise = Autoregression(found).draw(count, rng)
     elif found.table.cluster is not None:
         noise = wild(found, count, rng)
     else:
-        e = found.residuals / found.sizes()
+        e = found.residuals / found.sizes
         e = (e - e.mean()) * np.sqrt(n / max(found.freedom, 1))
         noise = e[rng.integers(n, size=(count, n))]
-    y = found.predicted + noise * found.sizes()
-    return np.clip(y, 0.0, 1.0) if found.loss.name == "binomial" else y
+    return found.predicted + noise * found.sizes
 
 
 def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
     """Parameters of `count` resamples, as `refit` finds them; a UserError where they have too few distinct points."""
-    rows, losses, units, rho = found.table, found.loss.path(found.spread, near=True), len(found.table), 0.0
+    rows, units, rho = found.table, len(found.table), 0.0
     if kind not in ("case", "residual"):
         raise UserError(f"resample is {kind!r}: use 'case' or 'residual'.")
     freedom: float = units - len(found.law.free)
@@ -171,7 +170,7 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
             means = absorbed(found) @ (np.eye(units)[rows.cluster] * np.bincount(rows.cluster) ** -0.5)
             kind, freedom = "wild cluster", max(units - float((means**2).sum()), 1.0)
     y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
-    rng, pool = generator("laws", "bootstrap", seed), known_optima(found, losses)
+    rng, pool = generator("laws", "bootstrap", seed), known_optima(found)
     if kind in ("case", "cluster"):
         weights = draw_weights(rows, count, rng)
         cells = rows.cells()
@@ -180,7 +179,7 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
     else:
         y = draw_values(found, kind, count, rng)
     others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
-    solved = refit(replace(found.problem, central=False), losses, pool, found.z, y, weights, others)
+    solved = refit(replace(found.problem, central=False), found.loss, pool, found.z, y, weights, others)
     usable &= np.isfinite(solved.objective)  # one that still walks has run away, and is counted
     if usable.sum() < 2:
         told = f"the {units} units leave too few distinct points. Use resample='residual' or more data"
@@ -189,17 +188,17 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
 
 
 def refit(
-    problem: Problem, losses: Sequence[Loss], pool: np.ndarray, center: np.ndarray, y: np.ndarray,
+    problem: Problem, loss: Loss, pool: np.ndarray, center: np.ndarray, y: np.ndarray,
     weights: np.ndarray, others: np.ndarray,
 ) -> Solution:  # fmt: skip
     """Fits of many resamples, y (B, n) or weights (B, n) being theirs: each from the best of `pool` (K, p), and again
     from `center` (p,) or the solution of one of the rows `others`, where that beats its own."""
-    start, _ = _best_of(problem, losses[-1], pool, y, weights)
-    solved = minimise(problem, start, y, weights, losses, 1e-8)
-    start, score = _best_of(problem, losses[-1], np.concatenate([center[None], solved.z[others]]), y, weights)
+    start, _ = _best_of(problem, loss, pool, y, weights)
+    solved = minimise(problem, start, y, weights, loss, 1e-8)
+    start, score = _best_of(problem, loss, np.concatenate([center[None], solved.z[others]]), y, weights)
     if len(worse := np.flatnonzero(~(solved.objective <= score * (1 + 1e-6)))):
         own_y, own_weights = (a[worse] if a.ndim == 2 and len(a) > 1 else a for a in (y, weights))
-        solved.put(worse, minimise(problem, start[worse], own_y, own_weights, losses, 1e-8))
+        solved.put(worse, minimise(problem, start[worse], own_y, own_weights, loss, 1e-8))
     return solved
 
 
@@ -215,7 +214,7 @@ def runaways(law: Law, values: np.ndarray, params: Mapping[str, float]) -> dict[
     return found
 
 
-def known_optima(found: Optimum, losses: Sequence[Loss]) -> np.ndarray:
+def known_optima(found: Optimum) -> np.ndarray:
     """Where resamples may start: the known optima, or ones held away from bounds, where there is no slope."""
     law, problem = found.law, found.problem
     if not found.at_bound:
@@ -226,7 +225,7 @@ def known_optima(found: Optimum, losses: Sequence[Loss]) -> np.ndarray:
         away = np.array([0.02, 0.1, 0.3]) * min(problem.unit(found.z, name), high - low)
         values = bound + away * (1 if bound == low else -1)
         start[:, j], free[j] = law.to_z(np.repeat(values[:, None], len(free), axis=1))[:, j], False
-    return minimise(problem, start, found.observed, found.table.weights, losses, 1e-8, free).z
+    return minimise(problem, start, found.observed, found.table.weights, found.loss, 1e-8, free).z
 
 
 def _best_of(
@@ -249,15 +248,15 @@ def _smooth_curvature(fit: Optimum) -> np.ndarray:
     """(n,) curvature of the loss; of robust ones as wide as residuals that the fit does not pass through."""
     loss, r = fit.loss, fit.residuals
     if not loss.robust:
-        return np.broadcast_to(loss(fit.predicted[None], fit.observed[None]).curvature, (1, len(r)))[0]
+        return np.ones(len(r))
     told = np.sort(np.abs(r - np.median(r)))[min(len(fit.law.free), len(r) - 1) :]
     width = max(loss.delta, 0.8 * 1.4826 * np.median(told) * len(r) ** -0.2, 1e-12)  # a kernel's bandwidth
-    return (np.abs(r) <= width) * (loss.delta if loss.name == "huber" else 1.0) / width
+    return (np.abs(r) <= width) * loss.delta / width
 
 
 def wald_covariance(fit: Optimum) -> np.ndarray:
-    """(p, p) Wald covariance in z: s²·H⁻¹ for least squares, the sandwich H⁻¹·G·H⁻¹ for robust losses, H⁻¹ scaled by
-    its dispersion where that exceeds 1 for the binomial; with clusters the sandwich of their sums."""
+    """(p, p) Wald covariance in z: s²·H⁻¹ for least squares, the sandwich H⁻¹·G·H⁻¹ for robust losses; with clusters
+    the sandwich of their sums."""
     J = fit.problem.jacobian(fit.z[None])[0][fit.law.estimated]
     w, cluster, (p, n) = fit.table.weights, fit.table.cluster, J.shape
     inverse = np.linalg.pinv((J * w * _smooth_curvature(fit)) @ J.T, rcond=1e-13, hermitian=True)
@@ -278,8 +277,7 @@ def wald_covariance(fit: Optimum) -> np.ndarray:
 def _scale(fit: Optimum) -> float:
     """What an objective difference of t²/2 is multiplied by."""
     if not fit.loss.robust:
-        spread = float(2 * fit.objective / fit.freedom)
-        return spread if fit.loss.name == "ls" else max(1.0, spread)
+        return float(2 * fit.objective / fit.freedom)
     w = fit.table.weights
     mean = max((w * _smooth_curvature(fit)).mean(), 1e-300)
     return float((w**2 * fit.slopes**2).sum() / fit.freedom / mean)
@@ -327,5 +325,4 @@ def _constrained(fit: Optimum, at: np.ndarray, index: np.ndarray, fixed: np.ndar
     start[rows, index] = fixed
     free = np.repeat(fit.law.estimated[None], len(at), axis=0)
     free[rows, index] = False
-    losses = fit.loss.path(fit.spread, near=True)
-    return minimise(fit.problem, start, fit.observed, fit.table.weights, losses, 1e-9, free)
+    return minimise(fit.problem, start, fit.observed, fit.table.weights, fit.loss, 1e-9, free)

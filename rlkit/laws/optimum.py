@@ -2,7 +2,7 @@
 over the parameters that are not linear; the others are solved for (variable projection, Golub and Pereyra 1973)."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -31,7 +31,8 @@ class Optimum:
     """One law fitted to one table, at z (p,) in the engine's coordinates.
 
     Attributes:
-        objective: sum over rows of weight times loss. minimum: the same of the loss as smoothed for the solver.
+        objective: sum over rows of weight times loss. minimum: the same where the search ended,
+            before parameters that it drove to a bound are set beside it.
         at_bound: linear parameters that the search drove to a bound, and that bound.
         ends: (K, p) the best eight z that the search ended at, best first.
     """
@@ -78,45 +79,39 @@ class Optimum:
         """(n,) derivative of the loss in the prediction."""
         return self.loss(self.predicted[None], self.observed[None]).slope[0]
 
-    def sizes(self, predicted: np.ndarray | None = None, weights: Any = None) -> np.ndarray:
-        """(n,) noise of each row, or of others: 1/sqrt(weight), of the binomial sqrt(p·(1 - p)/weight)."""
-        p, w = (self.predicted, self.table.weights) if predicted is None else (predicted, weights)
-        return np.sqrt(p * (1 - p) / w) if self.loss.name == "binomial" else w**-0.5
-
     @property
-    def spread(self) -> float:
-        """Standard deviation of y in residual space."""
-        return float(np.std(self.observed)) or 1.0
+    def sizes(self) -> np.ndarray:
+        """(n,) noise of each row, up to a factor."""
+        return self.table.weights**-0.5
 
 
 def search(rows: Table, law: Law, loss: Loss, space: Space) -> Optimum:
     """The best optimum; a UserError where the law is finite at no start, or the columns do not determine it."""
     problem = Problem(law, rows.columns, space)
     y, w = to_space(rows.y, "linear", space)[0], rows.weights
-    path = loss.path(float(np.std(y)) or 1.0)
-    begin = _starts(problem, y, w, path[0])
+    smoother = loss.smoother(float(np.std(y)) or 1.0)
+    begin = _starts(problem, y, w, [*smoother, loss][0])
     if not len(begin):
         raise UserError(f"The law {law.name!r} is finite at no start: check the units of its columns.")
     check_determined(problem, begin, rows.names)
-    found = minimise(problem, begin, y, w, path, tolerance=1e-14)
+    found = minimise(problem, begin, y, w, loss, 1e-14, before=smoother)
     if law.like:  # directions so flat that the starts can agree on a worse optimum: more about theirs
         best = found.z[np.argmin(found.objective)]
         about = best + generator("laws", "starts").normal(0, 1, (24, len(best))) * law.estimated
-        more = minimise(problem, about, y, w, path, 1e-5, rounds=60)
-        found = found.and_of(minimise(problem, more.z[[np.argmin(more.objective)]], y, w, path[-1:], 1e-14))
-    found, overruled = _contradict(problem, found, y, w, path[-1:])
+        more = minimise(problem, about, y, w, loss, 1e-5, rounds=60, before=smoother)
+        found = found.and_of(minimise(problem, more.z[[np.argmin(more.objective)]], y, w, loss, 1e-14))
+    found, overruled = _contradict(problem, found, y, w, loss)
     i = int(np.argmin(found.objective))
     problem = replace(problem, central=True)
-    polished = minimise(problem, found.z[[i]], y, w, path[-1:], 1e-15, rounds=10)
+    polished = minimise(problem, found.z[[i]], y, w, loss, 1e-15, rounds=10)
     if polished.objective[0] <= found.objective[i]:
         found.z[i], found.objective[i] = polished.z[0], polished.objective[0]
     z, at_bound = _settle(problem, found.z[i])
-    exact = replace(path[-1], delta=1e-250) if loss.name == "lad" else path[-1]
-    objective = float((w * exact(problem.predict(z[None]), y).value).sum())
+    objective = float((w * loss(problem.predict(z[None]), y).value).sum())
     near = found.objective <= found.objective.min() * (1 + SAME) + 1e-20
     starts = Starts(len(found.z), int(near.sum()), overruled)
     least, ends = float(found.objective[i]), found.z[np.argsort(found.objective)][:8]
-    return Optimum(law, path[-1], rows, problem, z, objective, least, starts, at_bound, ends)
+    return Optimum(law, loss, rows, problem, z, objective, least, starts, at_bound, ends)
 
 
 def _starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss) -> np.ndarray:
@@ -203,7 +198,7 @@ def _alike(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss, gri
     simple = simple.pin(**{k: v for k, v in law.pinned.items() if k in simple.parameters})
     sub = Problem(simple, {c: problem.columns[c] for c in simple.columns}, problem.space)
     begin = _starts(sub, y, weights, loss)
-    found = minimise(sub, begin, y, weights, [loss], 1e-8)
+    found = minimise(sub, begin, y, weights, loss, 1e-8)
     best = np.unique(np.round([*begin, *found.z[np.argsort(found.objective)[:4]]], 3), axis=0)
     values, out = simple.from_z(best)[0], np.repeat(grid, len(best), axis=0)
     for name in set(simple.parameters) - set(law.pinned):
@@ -226,7 +221,7 @@ def check_determined(problem: Problem, begin: np.ndarray, names: Mapping[str, st
 
 
 def _contradict(
-    problem: Problem, found: Solution, y: np.ndarray, w: np.ndarray, losses: Sequence[Loss]
+    problem: Problem, found: Solution, y: np.ndarray, w: np.ndarray, loss: Loss
 ) -> tuple[Solution, tuple[str, ...]]:
     """The solutions with any better one found from two units to either side of the best, and along which parameters."""
     law, overruled = problem.law, []
@@ -234,12 +229,12 @@ def _contradict(
     away = np.eye(len(law.parameters))[index] * np.tile([-2.0, 2.0], len(index) // 2)[:, None]
     for _ in range(3 if len(index) else 0):
         best = int(np.argmin(found.objective))
-        there = minimise(problem, np.clip(found.z[best], -30, 30) + away, y, w, losses, 1e-4, rounds=20)
+        there = minimise(problem, np.clip(found.z[best], -30, 30) + away, y, w, loss, 1e-4, rounds=20)
         least = int(np.argmin(np.where(np.isfinite(there.objective), there.objective, np.inf)))
         if not there.objective[least] < found.objective[best] * (1 - SAME) - 1e-20:
             break
         overruled.append(law.parameters[index[least]])
-        found = found.and_of(minimise(problem, there.z[[least]], y, w, losses, 1e-14))
+        found = found.and_of(minimise(problem, there.z[[least]], y, w, loss, 1e-14))
     return found, tuple(dict.fromkeys(overruled))
 
 

@@ -124,7 +124,7 @@ def design(
     check_determined(problem, z, {c: c for c in columns})
     rng = generator("laws", "design", seed)
     y = problem.predict(z)[0] + noise * rng.standard_normal((draws, len(runs)))
-    found = refit(problem, [Loss("ls")], z, z[0], y, np.ones((1, len(runs))), rng.permutation(draws)[:16])
+    found = refit(problem, Loss("ls"), z, z[0], y, np.ones((1, len(runs))), rng.permutation(draws)[:16])
     estimates = form.from_z(found.z[np.isfinite(found.objective)])[0]
     estimates[np.abs(estimates) < 1e-200] = 0.0  # at a bound
     if len(estimates) < 2:

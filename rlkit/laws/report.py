@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
 from rlkit.files import write_text
 from rlkit.laws.intervals import runaways
@@ -58,9 +58,9 @@ def lack_of_fit(fit: "LawFit") -> LackOfFit | None:
     m = int(cells.max()) + 1
     if fit.table.record["runs"] not in (None, n) or m <= p or n <= m:
         return None
-    z, w = fit.z[None], fit.sizes() ** -2
+    z, w = fit.z[None], fit.sizes**-2
     if fit.loss.robust:
-        z = minimise(fit.problem, z, fit.observed, w, [Loss("ls")], 1e-10).z
+        z = minimise(fit.problem, z, fit.observed, w, Loss("ls"), 1e-10).z
     r = fit.observed - fit.problem.predict(z)[0]
     mean = np.bincount(cells, w * r) / np.bincount(cells, w)
     pure = float((w * (r - mean[cells]) ** 2).sum())
@@ -72,19 +72,15 @@ def lack_of_fit(fit: "LawFit") -> LackOfFit | None:
 
 def criteria(fit: "LawFit") -> Criteria:
     """Information criteria, comparable between laws fitted to the same rows with the same loss and space: of normal
-    noise for ls, of the binomial, and NaN for robust losses, which have no likelihood of their own."""
+    noise for ls, NaN for huber, which has no likelihood of its own."""
     k, n, least, w = len(fit.law.free), len(fit.table), fit.objective, fit.table.weights
     y, r, log_l = fit.observed, fit.residuals, np.nan
-    if fit.loss.name == "binomial":
-        c, wrong = w * y, w - w * y
-        choose = (special.gammaln(w + 1) - special.gammaln(c + 1) - special.gammaln(wrong + 1)).sum()
-        log_l = float((special.xlogy(c, y) + special.xlogy(wrong, 1 - y)).sum() + choose - least)
-    elif fit.loss.name == "ls":
+    if not fit.loss.robust:
         with np.errstate(divide="ignore"):  # an exact fit
             log_l = float(0.5 * np.log(w).sum() - 0.5 * n * (np.log(4 * np.pi * least / n) + 1))
     total = float((w * (y - np.average(y, weights=w)) ** 2).sum())
     r2 = 1 - float((w * r * r).sum()) / total if total > 0 else np.nan
-    K = k + (fit.loss.name != "binomial")  # with the noise's scale
+    K = k + 1  # with the noise's scale
     aicc = 2 * K - 2 * log_l + 2 * K * (K + 1) / (n - K - 1) if n > K + 1 else np.inf
     return Criteria(log_l, 2 * k - 2 * log_l, aicc, k * np.log(n) - 2 * log_l, r2)
 
@@ -144,7 +140,7 @@ def _more_explained(fit: "LawFit", fewer: Sequence, more: Sequence) -> tuple[flo
     y, designs = fit.residuals * root, [np.column_stack(columns) * root[:, None] for columns in (fewer, more)]
     rest = [float(((y - X @ np.linalg.lstsq(X, y)[0]) ** 2).sum()) for X in designs]
     rank = [int(np.linalg.matrix_rank(X)) for X in designs]
-    if n <= rank[1] or rank[0] == rank[1] or np.std(fit.residuals) < 1e-6 * fit.spread:
+    if n <= rank[1] or rank[0] == rank[1] or np.std(fit.residuals) < 1e-6 * np.std(fit.observed):
         return 0.0, 1.0
     F = (rest[0] - rest[1]) / (rank[1] - rank[0]) / (rest[1] / (n - rank[1]))
     return F, float(stats.f.sf(F, rank[1] - rank[0], n - rank[1]))
@@ -271,7 +267,7 @@ def to_json(fit: "LawFit", path: str | Path | None = None, level: float = 0.95) 
     """All that decided the fit and all it found as JSON text (null: not finite), also written to `path`."""
     drawn, test = fit.resampled, lack_of_fit(fit)
     counts = drawn and {**drawn._asdict(), "draws": len(drawn.values), "seed": fit.seed}
-    noise = np.std(fit.residuals / fit.sizes()) * np.sqrt(len(fit.table) / fit.freedom)
+    noise = np.std(fit.residuals / fit.sizes) * np.sqrt(len(fit.table) / fit.freedom)
     record = {
         "law": fit.law.name, "source": fit.law.source, "params": fit.params, "pinned": fit.law.pinned,
         "stderr": fit.stderr, "interval": {"level": level, **fit.interval(level)},

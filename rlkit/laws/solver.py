@@ -11,7 +11,7 @@ from rlkit.errors import UserError
 from rlkit.laws.law import Columns, Law, Space
 
 CELLS = 1 << 15  # cells (B·n) worked on at once: the arrays of a step stay near the processor's cache
-LOSSES = ("ls", "huber", "lad", "binomial")
+LOSSES = ("ls", "huber")
 
 
 class Terms(NamedTuple):
@@ -26,44 +26,32 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """A sum over rows. ls: r²/2; huber (Hoffmann et al. 2022): r²/2 inside delta, delta·(|r| - delta/2) outside;
-    lad: |r|, smoothed within delta of zero; binomial: half the deviance of a pass rate y of n = weight samples."""
+    """A sum over rows. ls: r²/2; huber (Hoffmann et al. 2022): r²/2 inside delta, delta·(|r| - delta/2) outside."""
 
     name: str
     delta: float = 0.0
 
     @property
     def robust(self) -> bool:
-        return self.name in ("huber", "lad")
+        return self.name == "huber"
 
     def __call__(self, prediction: np.ndarray, y: np.ndarray) -> Terms:
-        r, p = prediction - y, prediction
-        if self.name == "binomial":
-            with np.errstate(divide="ignore", invalid="ignore"):
-                right, fisher = np.where(y > 0, y * np.log(y / p), 0.0), 1 / (p * (1 - p))
-                value = right + np.where(y < 1, (1 - y) * np.log((1 - y) / (1 - p)), 0.0)
-            return Terms(np.where((p > 0) & (p < 1), value, np.inf), r * fisher, fisher)
-        if self.name == "ls":
+        r = prediction - y
+        if not self.robust:
             return Terms(0.5 * r * r, r, 1.0)
         size, slope = np.abs(r), np.clip(r, -self.delta, self.delta)
         inside, majorant = (size <= self.delta).astype(float), self.delta / np.maximum(size, self.delta)
-        unit = 1 if self.name == "huber" else 1 / self.delta
-        return Terms(unit * slope * (r - 0.5 * slope), unit * slope, unit * inside, unit * majorant)
+        return Terms(slope * (r - 0.5 * slope), slope, inside, majorant)
 
-    def path(self, scale: float, near: bool = False) -> "list[Loss]":
-        """Losses to minimise in turn, ending with this one; fewer from a start near it. `scale`: the spread of y."""
-        deltas = [self.delta]
-        if self.name == "lad":
-            deltas = scale * np.geomspace(1e-1, 1e-9, 14)[3 if near else 0 :]
-        elif self.name == "huber" and not near and self.delta < scale / 30:
-            deltas = np.geomspace(scale / 10, self.delta, 4)
-        return [replace(self, delta=float(delta)) for delta in deltas]
+    def smoother(self, scale: float) -> "list[Loss]":
+        """Losses that a search minimises in turn before this one; `scale` is the spread of y."""
+        if not self.robust or self.delta >= scale / 30:
+            return []
+        return [replace(self, delta=delta) for delta in np.geomspace(scale / 10, self.delta, 4)[:-1].tolist()]
 
 
-def make_loss(loss: str | Loss | None, delta: float | None) -> Loss:
+def make_loss(loss: str | None, delta: float | None) -> Loss:
     """A Loss from its name, a UserError for an unknown one; without one, ls, or huber where there is a delta."""
-    if isinstance(loss, Loss):
-        return loss
     name = loss or ("ls" if delta is None else "huber")
     if name not in LOSSES:
         raise UserError(f"Unknown loss {loss!r}: use one of {', '.join(LOSSES)}.")
@@ -71,7 +59,7 @@ def make_loss(loss: str | Loss | None, delta: float | None) -> Loss:
         raise UserError(f"delta is {delta!r}, which only the loss huber has: leave it out for {name}.")
     if delta is not None and not 0 < delta < np.inf:
         raise UserError(f"delta is {delta!r}, but Huber's loss needs delta > 0, in units of the residual.")
-    return Loss(name, (delta or 1e-3) if name == "huber" else 0.0)
+    return Loss(name, float(delta or 1e-3) if name == "huber" else 0.0)
 
 
 class Quadratic(NamedTuple):
@@ -190,12 +178,12 @@ class Problem:
 
 
 def minimise(
-    problem: Problem, z: np.ndarray, y: np.ndarray, weights: np.ndarray, losses: Sequence[Loss],
-    tolerance: float = 1e-10, free: np.ndarray | None = None, rounds: int = 150,
+    problem: Problem, z: np.ndarray, y: np.ndarray, weights: np.ndarray, loss: Loss, tolerance: float = 1e-10,
+    free: np.ndarray | None = None, rounds: int = 150, before: Sequence[Loss] = (),
 ) -> Solution:  # fmt: skip
-    """Levenberg-Marquardt on every row of the batch, from z (B, p), through each loss in turn; the last is the
-    objective. y and weights are (n,), (1, n) or (B, n); `free`, bool (p,) or (B, p), are coordinates that move (pinned
-    ones never do). A search ends where a step gains less than the share `tolerance`, or after so many rounds."""
+    """Levenberg-Marquardt on every row of the batch, from z (B, p), through each loss of `before` first. y and weights
+    are (n,), (1, n) or (B, n); `free`, bool (p,) or (B, p), are coordinates that move (pinned ones never do). A search
+    ends where a step gains less than the share `tolerance`, or after so many rounds."""
     y, weights, parts = np.atleast_2d(y), np.atleast_2d(weights), []
     free = np.ones((1, z.shape[1]), dtype=bool) if free is None else np.atleast_2d(free)
     size = max(4, CELLS // y.shape[1])
@@ -203,11 +191,11 @@ def minimise(
         for first in range(0, len(z), size):
             y_, w_, free_ = (_take(a, slice(first, first + size)) for a in (y, weights, free))
             part = Solution(z[first : first + size], np.empty(0), np.empty(0))
-            for loss in losses:
-                rough = loss is not losses[-1] and loss.name == "huber"
-                part = _levenberg(problem, part.z, y_, w_, loss, 1e-5 if rough else tolerance, free_, rounds)
+            for smoother in before:
+                part = _levenberg(problem, part.z, y_, w_, smoother, 1e-5, free_, rounds)
+            part = _levenberg(problem, part.z, y_, w_, loss, tolerance, free_, rounds)
             if rounds >= 150:
-                _at_bounds(problem, part, y_, w_, losses[-1], tolerance, free_)
+                _at_bounds(problem, part, y_, w_, loss, tolerance, free_)
             parts.append(part)
     return parts[0].and_of(*parts[1:])
 
