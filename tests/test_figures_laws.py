@@ -19,6 +19,19 @@ from rlkit.figures.drawing import cautions
 from rlkit.measures import fits
 from rlkit.measures.summary import first_at
 
+
+@rlkit.law(
+    "plane",
+    linear=tuple("abc"),
+    bounds=dict.fromkeys("abc", (-np.inf, np.inf)),
+    returns="logit",
+    space="linear",
+)
+def plane(N, X, *, a, b, c):
+    """logit y = a + b·ln N + c·ln X"""
+    return a + b * np.log(N) + c * np.log(X)
+
+
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
 
 
@@ -89,7 +102,7 @@ def test_any_law_is_drawn_with_its_held_out_points():
     df = pd.DataFrame([(N, D) for N in (1e8, 1e9, 1e10) for D in (1e9, 1e10, 1e11)], columns=["N", "D"])
     logit = -9 + 0.25 * np.log(df["N"]) + 0.15 * np.log(df["D"]) + np.random.default_rng(0).normal(0, 0.05, 9)
     df = df.assign(r=1 / (1 + np.exp(-logit)), held_out=df["N"] > 5e9)
-    drawing = figures.law(rlkit.fit(df, "logit_plane", y="r", x={"N": "N", "X": "D"}, bootstrap=0), df)
+    drawing = figures.law(rlkit.fit(df, "plane", y="r", x={"N": "N", "X": "D"}, bootstrap=0), df)
     drawn = drawing.table
     assert set(drawn.loc[drawn["part"] == "law", "N"]) == {1e8, 1e9, 1e10}  # the held-out size has its curve
     legend = drawing.figure.axes[0].get_legend()
@@ -102,7 +115,7 @@ def test_any_law_is_drawn_with_its_held_out_points():
     assert len(colours) == 2 and set(groups.table["group"]) == {"well", "good"}
     with pytest.raises(UserError, match="drawn one by one"):
         groups = pd.concat([df.assign(held_out=False, g=g) for g in "ab"], ignore_index=True)
-        figures.law(rlkit.fit(groups, "logit_plane", y="r", x={"N": "N", "X": "D"}, group="g", bootstrap=0))
+        figures.law(rlkit.fit(groups, "plane", y="r", x={"N": "N", "X": "D"}, group="g", bootstrap=0))
 
 
 @pytest.mark.parametrize(*table("figures_formula_that_begins_a_laws"))
@@ -147,7 +160,7 @@ def test_a_size_has_one_colour_and_what_else_a_law_is_of_has_markers():
     table["error"] = (0.3 + 3 * N**-0.2 + 2 * D**-0.5) * np.random.default_rng(0).normal(1, 0.01, 24)
     table["held_out"] = table["parameters_non_embedding"] == 2e5
     x = {"N": "parameters_non_embedding", "X": "D"}
-    fit = rlkit.fit(table, "logit_plane", x=x, y="error")
+    fit = rlkit.fit(table, "plane", x=x, y="error")
     legend = figures.law(fit, table).figure.axes[0].get_legend()
     assert legend is not None
     sizes = list(looks(table, "parameters_non_embedding").values())

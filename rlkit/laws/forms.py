@@ -31,28 +31,10 @@ def saturating_power(x, *, E, A, alpha):
     return E + A * _power(x, -alpha)
 
 
-@law("rising_power", linear=("A", "D"), starts={"B": ONE_EXPONENT}, space="linear")
-def rising_power(C, *, A, D, B):
-    """y = A - D·C^-B: a rise towards A"""
-    return A - D * _power(C, -B)
-
-
-@law("logarithmic", linear=("a", "b"), bounds={"a": REAL, "b": REAL}, space="linear")
-def logarithmic(x, *, a, b):
-    """y = a + b·ln x"""
-    return a + b * np.log(x)
-
-
 @law("logit_linear", linear=("a", "b"), bounds={"a": REAL, "b": REAL}, returns="logit", space="linear")
 def logit_linear(x, *, a, b):
     """logit y = a + b·ln x: a pass rate between 0 and 1"""
     return a + b * np.log(x)
-
-
-@law("logit_plane", linear=tuple("abc"), bounds=dict.fromkeys("abc", REAL), returns="logit", space="linear")
-def logit_plane(N, X, *, a, b, c):
-    """logit y = a + b·ln N + c·ln X: a pass rate over two columns"""
-    return a + b * np.log(N) + c * np.log(X)
 
 
 @law("chinchilla", linear=("E", "A", "B"), starts={"alpha": EXPONENTS, "beta": EXPONENTS})

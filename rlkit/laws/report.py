@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 CONVENTION = "AIC = 2k - 2·ln L, BIC = k·ln n - 2·ln L, k free parameters; AICc counts the noise, too"
 KEPT = 200  # resamples in a record, from which a plan has its intervals
-STRAIGHT = {"power": "log", "logarithmic": "linear"}  # lines in ln x, and their spaces
 RAN_AWAY = "at a bound or more than a million times away from the estimate"
 GREEK = ("alpha", "beta", "gamma", "delta", "tau")
 LATEX = {c: f"\\{c}" for c in "%&#$_{}"} | {
@@ -112,17 +111,17 @@ def _design(fit: "LawFit") -> Iterator[str]:
 
 
 def _misfit(fit: "LawFit") -> Iterator[str]:
-    """The test of replicates; of a line in ln x for an arc; of `tan` whether sizes need levels of their own."""
+    """The test of replicates; of a power law for an arc; of `tan` whether sizes need levels of their own."""
     test, columns, names = lack_of_fit(fit), fit.table.columns, fit.table.names
     if test is not None and test.p < 0.05:
         told = "its intervals and predictions are not to be trusted; try another law"
         yield f"The law {fit.law.name!r} is rejected by its own data ({test}): {told}."
-    if STRAIGHT.get(fit.law.name) == fit.problem.space:
+    if fit.law.name == "power" and fit.problem.space == "log":  # a line in ln x
         x = np.log(columns["x"])
         x = (x - x.mean()) / x.std()
         _, p = _more_explained(fit, [x**0, x], [x**0, x, x**2])
         if p < 0.05:
-            told = f"a {fit.law.name} law does not describe these values well, nor predict beyond them"
+            told = "a power law does not describe these values well, nor predict beyond them"
             yield f"Residuals curve along {names['x']} (p = {p:.2g} of a quadratic term in logarithms): {told}."
     if fit.law.name == "tan":
         size = np.unique(columns["N"], return_inverse=True)[1]
