@@ -454,7 +454,7 @@ def fit(
     if y not in table:
         near = did_you_mean(y, map(str, table))
         raise UserError(f"--y is {y!r}, and {data} has no such column.{near} Columns: {shown}.")
-    gaps = [f"missing {c}" for c in used if c in table and table[c].isna().any()]
+    gaps = [{c: None} for c in used if c in table and table[c].isna().any()]
     chosen["exclude"] = as_rules(chosen.get("exclude")) + gaps
     result = fit_law(table, form, y=y, x=x or None, **chosen)
     fits = result if isinstance(result, dict) else {"": result}

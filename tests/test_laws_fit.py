@@ -154,21 +154,23 @@ def test_a_pass_rate_of_zero_is_refused_only_under_a_logarithm_and_lists_hide_no
         rlkit.fit(pd.concat([df, df.head(1)], ignore_index=True), "chinchilla", y="loss")
 
 
-RULES = {"N < 3": [0, 1], "N >= 3": [2, 3], "N != 2": [0, 2, 3]}
-RULES |= {"model == b": [1, 3], "2 highest loss": [0, 3], "1 lowest loss": [1]}
-MASKS = [({"model": ["a"], "N": 3}, [2]), (np.array([True, False, False, True]), [0, 3])]
+RULES = [
+    ({"model": "b"}, [1, 3]),
+    ({"model": ["a"], "N": 3}, [2]),
+    ({"loss": None}, [2]),
+    ({"loss": [None, 9.0]}, [0, 2]),
+]
+RULES += [(np.array([True, False, False, True]), [0, 3])]
 
 
-@pytest.mark.parametrize(("rule", "expected"), [*RULES.items(), *MASKS])
+@pytest.mark.parametrize(("rule", "expected"), RULES)
 def test_rules_choose_rows(rule, expected):
-    df = pd.DataFrame({"N": [1, 2, 3, 4], "model": ["a", "b", "a", "b"], "loss": [9.0, 1.0, 2.0, 5.0]})
+    df = pd.DataFrame({"N": [1, 2, 3, 4], "model": ["a", "b", "a", "b"], "loss": [9.0, 1.0, None, 5.0]})
     assert np.flatnonzero(table.matches(df, rule, "exclude")).tolist() == expected
 
 
-def test_rules_are_recorded_and_never_evaluated():
-    df = scattered()
-    fit = rlkit.fit(df, "chinchilla", y="loss", exclude=["5 highest loss", "N < 1e8"])
-    assert [e["rule"] for e in fit.table.record["exclude"]] == ["5 highest loss", "N < 1e8"]
-    assert len(fit.table) == len(df) - int(((df["N"] < 1e8) | (df["loss"].rank() > len(df) - 5)).sum())
-    with pytest.raises(UserError, match="no such column"):
-        rlkit.fit(df, "chinchilla", y="loss", exclude="__import__('os').getpid() > 0")
+def test_rules_are_recorded():
+    df = scattered().assign(source=["read off", *["table"] * 239])
+    fit = rlkit.fit(df, "chinchilla", y="loss", exclude=[{"source": ["read off"]}, df["N"] < 1e8])
+    assert [e["rule"] for e in fit.table.record["exclude"]] == ["source in ['read off']", "a mask of rows"]
+    assert len(fit.table) == int(((df["N"] >= 1e8) & (df["source"] == "table")).sum())

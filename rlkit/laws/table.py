@@ -1,14 +1,9 @@
 """The rows a fit may see: held-out and excluded rows gone before anything is read, columns mapped and checked.
 
-Rows are chosen by rules that can stand in a YAML file and beside a fit; nothing is evaluated.
-
-"C < 1.5e3"            a comparison: < <= > >= == !=
-"5 highest loss"       or "5 lowest loss"
-"missing loss"         rows in which the column has no value
-{"model": ["7B"]}      rows whose column has one of the values
+Rows are chosen by rules: {"model": ["7B"], "loss": None} chooses rows in which each column has one of its values (None:
+has none); or a mask, one true or false a row, e.g. df["C"] < 1e18.
 """
 
-import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,9 +17,6 @@ from rlkit.laws.law import SHARE, Law, Space
 
 HELD_OUT = "held_out"  # a study's column; rows in which it is true are never fitted
 UNFINISHED = ("running", "stopped", "failed")  # of a run's status
-COMPARISONS = {
-    "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt
-}  # fmt: skip
 WRITTEN = re.compile(r"([-+]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*([%KMBT]?)")
 UNITS = {"": 1.0, "%": 0.01, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -75,45 +67,23 @@ def as_rules(chosen: Any) -> list[Any]:
 
 
 def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
-    """(n,) bool: the rows that one rule chooses: one of the forms above, or a boolean mask as long as df (a Series is
-    aligned by its index). A UserError for a column that is not there, or a rule that cannot be read."""
+    """(n,) bool: the rows that one rule chooses (a Series as a mask is aligned by its index). A UserError for a column
+    that is not there, or what is no rule."""
     if isinstance(rule, Mapping):
         found = np.ones(len(df), dtype=bool)
         for name, values in rule.items():
-            many = pd.api.types.is_list_like(values)
-            found &= column(df, name, role).isin(list(values) if many else [values]).to_numpy()
+            wanted = list(values) if pd.api.types.is_list_like(values) else [values]
+            chosen = column(df, name, role)
+            found &= (chosen.isin(wanted) | (None in wanted) & chosen.isna()).to_numpy(dtype=bool)
         return found
-    if not isinstance(rule, str):
-        if isinstance(rule, pd.Series) and df.index.is_unique and set(rule.index) == set(df.index):
-            rule = rule.reindex(df.index)
-        mask = np.asarray(rule)
-        if mask.dtype != bool or mask.shape != (len(df),):
-            told = f"not {mask.dtype} of shape {mask.shape}"
-            raise UserError(f"{role} must give one true or false a row ({len(df)} rows), {told}.")
-        return mask
-    if ranked := re.fullmatch(r"\s*(\d+)\s+(highest|lowest)\s+(.+?)\s*", rule):
-        values = column(df, ranked[3], role).to_numpy(dtype=float)
-        order = np.argsort(-values if ranked[2] == "highest" else values, kind="stable")
-        return np.isin(np.arange(len(df)), order[: int(ranked[1])])
-    if absent := re.fullmatch(r"\s*missing\s+(.+?)\s*", rule):
-        return column(df, absent[1], role).isna().to_numpy()
-    if compared := re.fullmatch(r"\s*(.+?)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*", rule):
-        values = column(df, compared[1], role)
-        return _compare(values, compared[2], compared[3].strip("'\""), f"{role} is {rule!r}, but")
-    raise UserError(f"{role} is {rule!r}: write a comparison such as 'C < 1e18', or '5 highest loss'.")
-
-
-def _compare(values: pd.Series, sign: str, text: str, told: str) -> np.ndarray:
-    if pd.api.types.is_bool_dtype(values):
-        if text.lower() not in ("true", "false") or sign not in ("==", "!="):
-            raise UserError(f"{told} column {values.name!r} is true or false: compare it with == true.")
-        values, text = values.astype(str), text.capitalize()
-    elif pd.api.types.is_numeric_dtype(values):
-        try:
-            return COMPARISONS[sign](values.to_numpy(), float(text))
-        except ValueError:
-            raise UserError(f"{told} {text!r} is not a number: column {values.name!r} is numeric.") from None
-    return COMPARISONS[sign](values.astype(str).to_numpy(), text)
+    if isinstance(rule, pd.Series) and df.index.is_unique and set(rule.index) == set(df.index):
+        rule = rule.reindex(df.index)
+    mask = np.asarray(rule)
+    if mask.dtype != bool or mask.shape != (len(df),):
+        given = repr(rule) if isinstance(rule, str) else f"{mask.dtype} of shape {mask.shape}"
+        told = f"give {{column: values}}, or one true or false a row ({len(df)} rows), e.g. df['C'] < 1e18"
+        raise UserError(f"{role} is {given}: {told}.")
+    return mask
 
 
 def frozen(df: pd.DataFrame) -> np.ndarray:
@@ -131,7 +101,7 @@ def choose(df: pd.DataFrame, rules: Any, role: str) -> tuple[np.ndarray, list[di
     """The rows (n,) that one rule or several choose, and how many each does; a UserError for one that chooses none."""
     gone, record = np.zeros(len(df), dtype=bool), []
     for rule in as_rules(rules):
-        found, words = matches(df, rule, role), rule if isinstance(rule, str) else "a mask of rows"
+        found, words = matches(df, rule, role), "a mask of rows"
         if isinstance(rule, Mapping):
             words = ", ".join(f"{name} in {values!r}" for name, values in rule.items())
         if not found.any():
@@ -176,8 +146,7 @@ def numbers(df: pd.DataFrame, name: str, role: str) -> np.ndarray:
             values = np.array([number(value) for value in series], dtype=float)
     except (TypeError, ValueError):
         raise UserError(f"{role} is column {name!r}, which is not numeric ({series.dtype}).") from None
-    remedy = f"drop these rows or name them in exclude=, e.g. 'missing {name}'"
-    _refuse(df, ~np.isfinite(values), f"{role} (column {name!r}) is missing or infinite", remedy)
+    _refuse(df, ~np.isfinite(values), f"{role} (column {name!r}) is missing or infinite")
     return values
 
 
