@@ -57,6 +57,24 @@ def test_captured_decoding_draws_what_the_step_by_step_sampler_draws():
                     np.testing.assert_allclose(x.logprobs, y.logprobs, atol=1e-4)
 
 
+def test_decoding_goes_on_where_no_graph_can_be_captured(monkeypatch):
+    model, prompts = tiny.model().cuda(), tiny.prompts(9)
+    first, other = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
+    want = [first.sample(prompts, 4, seed=seed, max_tokens=40) for seed in range(2)]
+
+    def begin(self, *_, **__):
+        torch.cuda.synchronize()  # a capture has begun, which this breaks
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda self: pytest.fail("nothing was captured"))
+    broken = torch.cuda.graph.__enter__
+    monkeypatch.setattr(torch.cuda.graph, "__enter__", lambda self: (broken(self), begin(self)))
+    with pytest.warns(UserWarning, match="without a CUDA graph"):
+        found = [other.sample(prompts, 4, seed=seed, max_tokens=40) for seed in range(2)]
+    same = [x.ids.tolist() == y.ids.tolist() for a, b in zip(want, found, strict=True)
+            for g, h in zip(a, b, strict=True) for x, y in zip(g, h, strict=True)]  # fmt: skip
+    assert np.mean(same) > 0.9
+
+
 @pytest.mark.parametrize(
     ("dtype", "bound"), [(torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)]
 )

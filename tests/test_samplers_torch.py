@@ -14,7 +14,7 @@ import torch
 
 from rlkit.samplers import cache
 from rlkit.samplers import torch as torch_sampler
-from rlkit.samplers.cache import FixedCache, decode_attention, fastest_attention
+from rlkit.samplers.cache import FixedCache, Replayed, decode_attention, fastest_attention
 from rlkit.samplers.drawing import Settings, draw, nucleus
 from rlkit.samplers.torch import TorchSampler
 
@@ -239,3 +239,12 @@ def test_a_gpu_without_a_compiler_decodes_without_the_kernel_and_says_so(monkeyp
     with pytest.warns(UserWarning, match="slower .* lacks a C compiler"):
         assert fastest_attention(torch.device("cuda")) is decode_attention
     assert fastest_attention(torch.device("cpu")) is decode_attention
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch without CUDA captures nothing")
+def test_work_that_cannot_be_captured_is_done_as_it_is():
+    work = Replayed(lambda: 5, torch.device("cuda"))
+    assert work() == 5
+    with pytest.warns(UserWarning, match="without a CUDA graph"):
+        assert work() == 5
+    assert work() == 5

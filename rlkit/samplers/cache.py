@@ -121,9 +121,15 @@ class Replayed:
         if not self.capture or self.calls == 1:
             return self.work()
         if self.graph is None:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, pool=self.pool):
-                self.result = self.work()
+            try:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=self.pool):
+                    self.result = self.work()
+            except RuntimeError as error:  # such as another process that took the memory meanwhile
+                warnings.warn(f"Decoding goes on without a CUDA graph, slower: {error}", stacklevel=2)
+                self.capture = False
+                return self.work()
+            self.graph = graph
         self.graph.replay()
         return self.result
 
