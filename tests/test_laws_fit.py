@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 import rlkit
 from rlkit.errors import UserError
 from rlkit.laws import laws, table
-from rlkit.laws.law import Law, law
+from rlkit.laws.law import law
 
 
 def test_every_law_has_a_planted_truth():
@@ -87,18 +87,6 @@ def test_least_squares_of_a_power_law_is_ordinary_least_squares_in_logs():
     low, high = fit.interval(0.95)["alpha"]  # linear in the coordinates, so the profile is the t interval
     np.testing.assert_allclose([-high, -low], ols.conf_int().loc["x"], rtol=1e-3)
     assert fit.stderr["alpha"] == pytest.approx(ols.bse["x"], rel=1e-3)
-
-
-def test_a_law_of_ones_own_works():
-    @law("stretched", linear=("E", "A"), bounds={"g": (0, 2)}, starts={"k": (0.1, 1.0), "g": (0.2, 0.5, 1.0)})
-    def stretched(t, *, E, A, k, g):
-        return E + A * np.exp(-k * t**g)
-
-    assert isinstance(stretched, Law)
-    t = np.linspace(0.1, 30, 60)
-    df = pd.DataFrame({"t": t, "y": 1.2 + 3 * np.exp(-0.5 * t**0.6)})
-    fit = rlkit.fit(df, "stretched", y="y", loss="ls")
-    assert fit.params == pytest.approx({"E": 1.2, "A": 3.0, "k": 0.5, "g": 0.6}, rel=1e-4)
 
 
 def test_a_law_that_does_not_broadcast_is_refused():

@@ -66,7 +66,7 @@ def test_rules_know_truth_values_and_arrays_and_masks_their_index():
     assert fit.table.columns["x"].max() <= 1e6
 
 
-def test_zero_is_allowed_where_no_logarithm_is_taken_and_percent_is_not():
+def test_a_law_of_ones_own_is_fitted_and_zero_is_allowed_where_no_logarithm_is_taken_and_percent_is_not():
     @rlkit.law("of_a_share", linear=("c", "k"), bounds={"t": (-np.inf, np.inf)}, starts={"t": (-2.0, 1.0)})
     def of_a_share(share, *, c, k, t):
         return c + k * np.exp(t * share)
