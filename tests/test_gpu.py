@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from cases import table
 from tiny import LETTERS
 
 from rlkit.backends import train
@@ -107,10 +108,7 @@ def test_draws_from_a_large_vocabulary_are_those_of_the_cpu():
     torch.testing.assert_close(own[same], other.cpu()[same], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("family", "dtype", "rank"), [
-    ("qwen2", "float32", 0), ("qwen2", "bfloat16", 8),
-    ("llama", "float32", 0), ("qwen3", "float16", 8),  # vLLM's newer model runner
-])  # fmt: skip
+@pytest.mark.parametrize(*table("gpu_vllm_models"))
 def test_a_vllm_engine_that_slept_has_the_new_weights(family, dtype, rank):
     pytest.importorskip("vllm", reason="pip install 'rlkit[gpu]'")
     process = get_context("spawn").Process(target=steps_of_vllm, args=(family, dtype, rank))
@@ -176,10 +174,7 @@ def test_the_ragged_kernel_computes_the_grouped_attention_and_its_gradient(dtype
     torch.testing.assert_close(half.grad.float(), exact.grad, atol=6e-2, rtol=6e-2)
 
 
-@pytest.mark.parametrize(("changes", "tf32", "bound"), [
-    ({}, False, 1e-3), ({}, True, 5e-3), ({"dtype": "bfloat16"}, False, 0.02), ({"dtype": "float16"}, False, 5e-3),
-    ({"dtype": "bfloat16", "lora_rank": 8, "enable_gradient_checkpointing": True}, False, 0.02),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("gpu_gaps"))
 def test_a_run_trains_and_sampler_and_trainer_agree(tmp_path, changes, tf32, bound):
     c = override(config().model_dump(mode="json"), {"rollout.sync_check_freq": 1, "trainer.tf32": tf32})
     c = validate(RunConfig, override(c, {f"model.{key}": value for key, value in changes.items()}))
@@ -188,9 +183,7 @@ def test_a_run_trains_and_sampler_and_trainer_agree(tmp_path, changes, tf32, bou
     assert run.status == "finished" and gaps and max(gaps) < bound
 
 
-@pytest.mark.parametrize(("dtype", "rank", "compile_"), [
-    ("float32", 0, False), ("float32", 4, False), ("bfloat16", 0, False), ("bfloat16", 4, True),
-])  # fmt: skip
+@pytest.mark.parametrize(*table("gpu_replayed"))
 def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dtype, rank, compile_):
     monkeypatch.setattr(learner, "FEWEST", 2)
     model = (tiny.adapted() if rank else tiny.model()).cuda()
@@ -296,11 +289,7 @@ def test_an_update_that_does_not_fit_goes_on_in_halves(tmp_path):
     assert run.status == "finished"
 
 
-@pytest.mark.parametrize("changes", [
-    {"path": "ladder-30m"}, {"path": "ladder-30m", "dtype": "bfloat16"},
-    {"path": "ladder-100m", "dtype": "bfloat16", "lora_rank": 16},
-    {"path": "ladder-100m", "dtype": "bfloat16", "lora_rank": 16, "enable_gradient_checkpointing": True},
-])  # fmt: skip
+@pytest.mark.parametrize(*table("gpu_predicted"))
 def test_memory_and_seconds_are_as_predicted(tmp_path, changes):
     from rlkit.sizing.devices import device_named
     from rlkit.sizing.estimate import estimate

@@ -117,9 +117,7 @@ def advantages(batch, **algorithm):
 
 
 @pytest.mark.parametrize("by_std", [True, False])
-@pytest.mark.parametrize("group", [
-    [0] * 8 + [3] * 8, list(range(5)), [0, 0, 1, 1, 1, 1], [0, 1, 0, 1],
-])  # fmt: skip
+@pytest.mark.parametrize(*table("grpo_groups"))
 def test_grpo_is_verls_bit_by_bit_whatever_the_groups_look_like(group, by_std):
     generator = torch.Generator().manual_seed(len(group))
     batch = tiny.batch([3] * len(group))
