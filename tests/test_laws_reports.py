@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from cases import table
 from laws_data import CHINCHILLA, curve, planted, scattered
@@ -79,26 +80,24 @@ def test_the_command_refuses_in_one_sentence(tmp_path, file, message, more):
     assert isinstance(result.exception, UserError) and message in str(result.exception)
 
 
-def exported(tmp_path):
-    """Two runs as W&B exports them: a column a run with empty cells, and the columns that repeat them."""
-    lines = ["Step,a - val/mean@1,a - val/mean@1__MIN,a - val/mean@1__MAX,b - val/mean@1,b - val/mean@1__MIN"]
-    for step in range(1, 41):
-        one, two = (end - 0.5 / (1 + step / 8) for end in (0.6, 0.7))
-        cells = (f"{one},{one},{one}" if step % 2 else ",,", f"{two},{two}" if step % 3 else ",")
-        lines.append(f"{step},{cells[0]},{cells[1]}")
-    (tmp_path / "export.csv").write_text("\n".join(lines))
-    return tmp_path / "export.csv"
+def test_rows_without_a_value_are_left_out_and_counted(tmp_path):
+    df = curve("well", 0)
+    df.loc[::2, "rate"] = np.nan
+    df.to_csv(tmp_path / "points.csv", index=False)
+    told = run("fit", tmp_path / "points.csv", "--law", "sigmoid", "--y", "rate", "bootstrap=0").output
+    assert "20 of 40 rows" in told and "exclude: rate in None (20 rows)" in told
 
 
-def test_a_wide_export_is_a_fit_for_each_run(tmp_path):
-    arguments = ["--law", "sigmoid", "--map", "C=Step", "--out", tmp_path / "fit.json", "bootstrap=0"]
-    result = run("fit", exported(tmp_path), "--y", "val/mean@1", *arguments)
-    assert result.exit_code == 0, result.output
+def test_a_fit_of_each_group_is_written_under_its_name(tmp_path):
+    rows = pd.concat([curve(name, 0).assign(size=name) for name in ("well", "good")])
+    rows.to_csv(tmp_path / "points.csv", index=False)
+    for file in ("fit.json", "fit.tex"):
+        options = ["--out", tmp_path / file, "group=size", "bootstrap=0"]
+        result = run("fit", tmp_path / "points.csv", "--law", "sigmoid", "--y", "rate", *options)
+        assert result.exit_code == 0 and "== good ==" in result.output
     fits = json.loads((tmp_path / "fit.json").read_text())
-    assert {name: one["n"] for name, one in fits.items()} == {"a": 20, "b": 27}
-    assert fits["a"]["params"]["A"] < fits["b"]["params"]["A"]
-    alone = run("fit", exported(tmp_path), "--y", "a - val/mean@1", *arguments)
-    assert "20 of 40 rows" in alone.output and "exclude: a - val/mean@1 in None (20 rows)" in alone.output
+    assert fits["good"]["n"] == 40 and fits["good"]["params"]["A"] > fits["well"]["params"]["A"]
+    assert "well\n\n\\begin{tabular}" in (tmp_path / "fit.tex").read_text()
 
 
 @pytest.mark.parametrize(*table("laws_tables_of_other_places_are"))
