@@ -19,7 +19,7 @@ from rlkit.models.attention import Layout, grouped_attention, ragged_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled
 from rlkit.params import override, validate
-from rlkit.samplers.cache import decode_attention
+from rlkit.samplers.cache import Replayed, decode_attention
 from rlkit.samplers.drawing import Settings, draw
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import learner
@@ -58,22 +58,15 @@ def test_captured_decoding_draws_what_the_step_by_step_sampler_draws():
                     np.testing.assert_allclose(x.logprobs, y.logprobs, atol=1e-4)
 
 
-def test_decoding_goes_on_where_no_graph_can_be_captured(monkeypatch):
-    model, prompts = tiny.model().cuda(), tiny.prompts(9)
-    first, other = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
-    want = [first.sample(prompts, 4, seed=seed, max_tokens=40) for seed in range(2)]
-
-    def begin(self, *_, **__):
-        torch.cuda.synchronize()  # a capture has begun, which this breaks
-
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda self: pytest.fail("nothing was captured"))
-    broken = torch.cuda.graph.__enter__
-    monkeypatch.setattr(torch.cuda.graph, "__enter__", lambda self: (broken(self), begin(self)))
+def test_work_that_cannot_be_captured_is_done_as_it_is():
+    numbers = torch.arange(4, device="cuda")
+    waits = Replayed(lambda: numbers.sum().item(), numbers.device)  # a capture may not wait
+    assert waits() == 6
     with pytest.warns(UserWarning, match="without a CUDA graph"):
-        found = [other.sample(prompts, 4, seed=seed, max_tokens=40) for seed in range(2)]
-    same = [x.ids.tolist() == y.ids.tolist() for a, b in zip(want, found, strict=True)
-            for g, h in zip(a, b, strict=True) for x, y in zip(g, h, strict=True)]  # fmt: skip
-    assert np.mean(same) > 0.9
+        assert waits() == 6
+    assert waits() == 6
+    sums = Replayed(lambda: numbers.sum(), numbers.device)  # others are captured still
+    assert [int(sums()) for _ in range(3)] == [6, 6, 6] and sums.graph is not None
 
 
 @pytest.mark.parametrize(
