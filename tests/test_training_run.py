@@ -226,6 +226,12 @@ def test_what_would_end_a_run_at_its_first_step_is_said_before_it_has_a_folder(t
     assert not list(tmp_path.iterdir())
 
 
+def test_a_phrase_that_leaves_no_room_for_an_answer_is_refused(tmp_path):
+    interruption = {"enable": True, "reserve": 3, "phrase": "too long"}
+    with pytest.raises(UserError, match="its phrase alone has 8"):
+        train(config(rollout__interruption=interruption), tmp_path)
+
+
 SHAPED = """def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return {"right": 1.0, "wrong": %s}["right" if solution_str == ground_truth else "wrong"]
 """
@@ -455,13 +461,15 @@ def test_the_best_checkpoint_of_a_step_that_is_done_again_has_the_new_weights(tm
 
 LEARNS = {
     **SHORT, "model__warm_start__kind": "none", "data__train": [{"kind": "arithmetic"}], "rollout__n": 8,
-    "actor__optim__lr": 1e-2, "reward__custom_reward_function": LETTERS, "trainer__total_training_steps": 20,
+    "actor__optim__lr": 2e-2, "reward__custom_reward_function": LETTERS, "trainer__total_training_steps": 12,
 }  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:step")
 @pytest.mark.parametrize(("name", "changes"), cases("algorithms_that_learn"))
 def test_each_algorithm_raises_a_reward_that_a_random_policy_can_find(tmp_path, name, changes):
-    rows = metrics_of(train(config(**LEARNS, **changes), tmp_path))
-    rewards = [row["critic/score/mean"] for row in rows[1:]]
-    assert len(rewards) == 20 and np.mean(rewards[-5:]) > np.mean(rewards[:3]) + 0.2, rewards[::5]
+    c = config(**LEARNS | changes)
+    rewards = [row["critic/score/mean"] for row in metrics_of(train(c, tmp_path))[1:]]
+    assert (
+        len(rewards) == c.trainer.total_training_steps and np.mean(rewards[-5:]) > np.mean(rewards[:3]) + 0.2
+    ), rewards[::5]
