@@ -69,7 +69,7 @@ def test_the_csv_holds_what_was_drawn_and_a_thick_line_is_the_mean_over_seeds(tm
 
 def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
     points = summary.final(metrics())
-    fit = rlkit.fit(points, "power", **LAW, holdout={"held_out": [True]})
+    fit = rlkit.fit(points, "power", **LAW)
     drawing = figures.law(fit, points)
     ax: Any
     (ax,) = drawing.figure.axes
@@ -96,7 +96,7 @@ def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
 
 def test_held_out_error_is_prediction_minus_observation_and_outside_its_interval_a_caution():
     points = summary.final(metrics())
-    fit = rlkit.fit(points, "power", **LAW, holdout={"held_out": [True]})
+    fit = rlkit.fit(points, "power", **LAW)
     missed = summary.held_out_error(fit, points)
     (row,) = missed.to_dict("records")
     observed = points.loc[points["cell"] == "large", "error"].mean()

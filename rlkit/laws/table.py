@@ -82,10 +82,9 @@ def column(df: pd.DataFrame, name: str, role: str) -> pd.Series:
 
 
 def as_rules(chosen: Any) -> list[Any]:
-    """One rule or several as a list, without the one for the column `held_out`, which holds always."""
+    """One rule or several as a list."""
     several = isinstance(chosen, list | tuple) and not (chosen and isinstance(chosen[0], bool | np.bool_))
-    rules = list(chosen) if several else [] if chosen is None else [chosen]
-    return [rule for rule in rules if not (isinstance(rule, dict) and rule == {HELD_OUT: [True]})]
+    return list(chosen) if several else [] if chosen is None else [chosen]
 
 
 def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
