@@ -18,7 +18,7 @@ from uuid import uuid4
 import psutil
 
 from rlkit.config import RunConfig
-from rlkit.errors import UserError, did_you_mean
+from rlkit.errors import UserError
 from rlkit.results.machine import hardware, thread_limits, usable_cores
 from rlkit.results.progress import last_lines
 from rlkit.results.store import read_json
@@ -90,9 +90,7 @@ def make_executor(
             raise UserError("--workers auto is for the local executor: give slurm a number, or 0.")
         return SlurmExecutor(workers, runs, options or {})
     if name != "local":
-        raise UserError(
-            f"--executor is {name!r}.{did_you_mean(name, ('local', 'slurm'))} Use local or slurm."
-        )
+        raise UserError(f"--executor is {name!r}: use local or slurm.")
     for option in options or ():
         raise UserError(f"--option {option} is for slurm: the local executor has none.")
     return LocalExecutor(workers, runs)
