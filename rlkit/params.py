@@ -195,12 +195,14 @@ class Section(BaseModel, metaclass=SentencesMeta):
         frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
     )
     older: ClassVar[Mapping[str, Any]] = {}
-    """Keys that configs of older runs have, with values that hashes still hold."""
+    """Keys that configs of older runs have, with the values that they had there, which hashes still hold."""
 
     @model_validator(mode="before")
     @classmethod
     def _without_older(cls, value: Any) -> Any:
-        return {k: v for k, v in value.items() if k not in cls.older} if isinstance(value, Mapping) else value
+        if not isinstance(value, Mapping):
+            return value
+        return {k: v for k, v in value.items() if k not in cls.older or cls.older[k] != v}
 
 
 def refuse(*rows: tuple[Any, str]) -> None:

@@ -136,7 +136,7 @@ def test_no_text_overlaps_or_leaves_the_figure_or_is_too_small(data, venue, leas
 def test_what_a_study_varied_is_drawn(tmp_path):
     runs = []
     for (place, unique), model in itertools.product(enumerate((32, 128, 512)), list(SIZES)[1:3]):
-        data = {"train_max_samples": unique, "sft_ratio": 0.1 * place, "max_epochs": 1000}
+        data = {"train_max_samples": unique, "sft_ratio": 0.1 * place}
         cell = {"cell": f"{model}, {unique}", "variant": str(unique)}
         runs.append((config(model, data=data), SIZES[model] * (place + 1), cell))
     study = StudyData(write_study(tmp_path, runs))
@@ -162,9 +162,7 @@ def test_sizes_that_are_variants_have_a_line_for_each_value_of_the_grid(tmp_path
     runs = []
     for unique, model in itertools.product((32, 128), list(SIZES)[1:3]):
         cell = {"cell": f"{model}, {unique}", "variant": model}
-        runs.append(
-            (config(model, data={"train_max_samples": unique, "max_epochs": 1000}), SIZES[model], cell)
-        )
+        runs.append((config(model, data={"train_max_samples": unique}), SIZES[model], cell))
     for name, drawing in drawn(StudyData(write_study(tmp_path, runs)), "training", "acl").items():
         model = name.removeprefix("training_")
         assert set(drawing.table["cell"]) == {f"{model}, 32", f"{model}, 128"}

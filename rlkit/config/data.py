@@ -1,8 +1,9 @@
 """Where tasks come from and in which order, `data.*`, and how the policy is measured on others, `evaluation.*`."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from rlkit.domains import sources
 from rlkit.params import Section, Share, refuse
@@ -25,6 +26,7 @@ class Stage(Section):
 class Data(Section):
     """Where tasks come from, and in which order they are trained on."""
 
+    older: ClassVar[Mapping[str, Any]] = {"max_epochs": 0}
     train: tuple[Source, ...] = Field(default=({"kind": "arithmetic"},), validate_default=True)
     """Sources of training tasks, each with a `kind`, a `weight` and its own options."""
     train_batch_size: PositiveInt = 64
@@ -40,9 +42,6 @@ class Data(Section):
     train_max_samples: Annotated[int, Field(ge=-1)] = -1
     """Unique training tasks (data volume D); -1 is as many as the steps ask for. A smaller D is part of a larger
     one."""
-    max_epochs: NonNegativeInt = 0
-    """Most passes over the unique tasks; a run that needs more is refused, or stopped where it draws further tasks for
-    some that it leaves out. 0 is no limit."""
     order: Literal["mixed", "curriculum", "sequential", "stages"] = "mixed"
     """mixed: sources by weight in every batch. curriculum: the same, each source from easy to hard. sequential:
     source after source. stages: weights by step."""

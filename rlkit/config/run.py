@@ -66,7 +66,8 @@ class RunConfig(Section):
     def id(self) -> str:
         """`<model>-<estimator>-s<seed>-<hash>`; what decides nothing but last bits (loggers, GPUs) is not hashed."""
         content = self.model_dump(mode="json", exclude=UNHASHED)
-        content["rollout"] |= self.rollout.older
+        for part, section in (("data", self.data), ("reward", self.reward), ("rollout", self.rollout)):
+            content[part] |= section.older
         content["model"]["warm_start"] |= self.model.warm_start.older
         correction = self.algorithm.rollout_correction
         if correction.rollout_is != "sequence":

@@ -215,8 +215,8 @@ class Supply:
 class TaskStream:
     """The training tasks of a run, batch by batch. `batch(step)` is a pure function of config and step: a resumed run
     continues with the next row without any state. `held_out` are tasks whose problems must never be trained on, besides
-    those of `evaluation.suites`; side "sft" is the part that `data.sft_ratio` sets aside. Raises UserError: more tasks
-    are asked for than exist, or more passes than `data.max_epochs`."""
+    those of `evaluation.suites`; side "sft" is the part that `data.sft_ratio` sets aside. Raises UserError where
+    more tasks are asked for than exist."""
 
     def __init__(
         self, config: RunConfig, held_out: Iterable[Task], side: Literal["rl", "sft"] = "rl"
@@ -231,14 +231,6 @@ class TaskStream:
             Supply(config, source, label, limit, forbidden, side)
             for source, label, limit in zip(data.train, labels(data.train), self._limits(), strict=True)
         ]
-        for supply, count in self._used():
-            unique = supply.unique() if data.max_epochs else None
-            if unique and count > data.max_epochs * unique:
-                raise UserError(
-                    f"{count} tasks of {supply.label} are asked for, {count / unique:.1f} passes over {unique} unique "
-                    f"ones, and data.max_epochs is {data.max_epochs}: raise it or data.train_max_samples, or lower "
-                    "trainer.total_training_steps."
-                )
 
     def __iter__(self) -> Iterator[list[Task]]:
         return (self.batch(step) for step in range(1, self.config.trainer.total_training_steps + 1))

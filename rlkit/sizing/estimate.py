@@ -143,7 +143,7 @@ def _first_tasks(config: RunConfig) -> list[Task]:
     from rlkit.data.prompt_lengths import countable
 
     config = countable(config)
-    data, changes = config.data, dict[str, Any](max_epochs=0)
+    data, changes = config.data, dict[str, Any]()
     if data.order == "curriculum":  # its first batch is the easiest, and takes all tasks to find
         changes["order"] = "mixed"
     unique = max(data.train_max_samples, sum(s.count or 0 for s in data.train if s.weight))

@@ -55,16 +55,10 @@ class Feed:
             policy.encode_all([task.prompt for task in self.made[step] if not acts(task)])
 
     def tasks(self) -> list[Task]:
-        """The next `data.train_batch_size` unsolved tasks. Raises RunStopped where none or no epoch is left."""
+        """The next `data.train_batch_size` unsolved tasks. Raises RunStopped where none is left."""
         chosen, refused, size = list[Task](), 0, self.data.train_batch_size
         while len(chosen) < size:
             step, place = divmod(self.drawn, size)
-            shown = self.stream.exposure(step + 1) if self.data.max_epochs else {}
-            if any(v > self.data.max_epochs for k, v in shown.items() if k.startswith("data/epochs/")):
-                raise RunStopped(
-                    f"More tasks are needed than data.max_epochs = {self.data.max_epochs} passes over the data have: "
-                    "raise it or data.train_max_samples, or lower trainer.total_training_steps."
-                )
             batch = self.made.get(step + 1) or self.stream.batch(step + 1)
             for task in batch[place : place + size - len(chosen)]:
                 refused = refused + 1 if self.rates and self.solved(task.id) else 0

@@ -60,7 +60,7 @@ def cache_key(config: RunConfig) -> str:
         files = sorted(Path(config.model.path).glob("*"))  # none of a hub id
         stats = [(f.name, f.stat()) for f in files if f.suffix in (".json", ".safetensors")]
         sizes = [(name, s.st_size, s.st_mtime_ns) for name, s in stats]
-        parts += [model, content["data"], content_hashes(stream, held), sizes]
+        parts += [model, content["data"] | config.data.older, content_hashes(stream, held), sizes]
     if config.trainer.device != "cpu" and cuda_here():  # whose last bits are others
         parts.append(["cuda", config.trainer.tf32])
     return content_hash([VERSION, *parts, [t.id for t in held]], 12)
@@ -80,7 +80,7 @@ def supervised(config: RunConfig, seed: int) -> RunConfig:
     return config.model_copy(update={
         "seed": seed,
         "model": config.model.model_copy(update={} if sft else {"lora_rank": 0, "dtype": "float32"}),
-        "data": config.data.model_copy(update=changes | {"max_epochs": 0}),
+        "data": config.data.model_copy(update=changes),
         "actor": config.actor.model_copy(update=whole | {"optim": optim}),
         "trainer": config.trainer.model_copy(update={"total_training_steps": section.steps}),
     })  # fmt: skip

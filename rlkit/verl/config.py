@@ -73,7 +73,7 @@ EXCEPTIONS: Mapping[str, To | str] = {
     # told all-linear, verl hands vLLM an adapter without layers
     "model.target_modules": To((f"{MODEL}target_modules",), lambda v, _: LINEAR if v == "all-linear" else v),
     "data.train": _ROWS, "data.filter_overlong_prompts": _ROWS, "data.train_max_samples": _ROWS,
-    "data.max_epochs": _ROWS, "data.order": _ROWS, "data.difficulty_field": _ROWS, "data.stages": _ROWS,
+    "data.order": _ROWS, "data.difficulty_field": _ROWS, "data.stages": _ROWS,
     "data.sft_ratio": _ROWS,
     "algorithm.filter_groups": _IF_ENABLED, "rollout.interruption": _IF_ENABLED, "trainer.early_stop": _IF_ENABLED,
     "actor.ppo_mini_batch_size": To((f"{ACTOR}ppo_mini_batch_size", "critic.ppo_mini_batch_size"),
