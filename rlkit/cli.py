@@ -35,7 +35,6 @@ Params = Annotated[Path, typer.Argument(help="A YAML file below params/.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, e.g. actor.optim.lr=1e-4.")
 ]
-Scorer = Annotated[str, typer.Option(help="strict: rlkit's. verl: verl's own, by data_source.")]
 Root = Annotated[Path, typer.Option(help="The folder that results are written to.")]
 Scale = Annotated[
     Literal["full", "tiny"],
@@ -301,7 +300,6 @@ def export_rows(
 def score(
     answers: Annotated[Path, typer.Argument(help="JSONL: data_source, response, ground_truth, extra_info.")],
     out: Annotated[Path | None, typer.Option(help="Default: NAME.scored.jsonl beside the input.")] = None,
-    scorer: Scorer = "strict",
     workers: Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU core.", min=0)] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 10.0,
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = "auto",
@@ -309,21 +307,19 @@ def score(
     """Score a file of answers."""
     from rlkit.rewards import score_file
 
-    options = {"scorer": scorer, "num_workers": workers, "timeout": timeout, "sandbox": sandbox}
+    options = {"num_workers": workers, "timeout": timeout, "sandbox": sandbox}
     counts = score_file(answers, out, validate(RewardConfig, options))
     typer.echo("{correct} of {rows} answers are right, {errors} could not be graded: {out}".format(**counts))
 
 
 @app.command(rich_help_panel="Rewards")
 def audit(
-    scorer: Scorer = "strict",
     out: Annotated[Path, typer.Option(help="Where the JSON result goes.")] = Path("outputs/audit.json"),
 ) -> None:
     """Measure the graders on known right and wrong answers, cheats and hangs."""
     from rlkit.rewards import files
 
-    config = validate(RewardConfig, {"scorer": scorer, "timeout": files.AUDIT_SECONDS})
-    result = files.audit(config, out)
+    result = files.audit(out=out)
     typer.echo(f"{result.table()}\nEach case and its verdict: {out}")
     raise typer.Exit(int(bool(result.failures)))
 

@@ -18,7 +18,6 @@ import numpy as np
 import psutil
 import pytest
 from cases import records, table
-from sandbox_here import needs_packages
 from waiting import wait_for
 
 import rlkit
@@ -293,16 +292,16 @@ def test_a_script_without_a_main_guard_is_run_once_wherever_temporary_files_are(
         assert done.stdout.split() == ["begun", "True"], done.stderr
 
 
-def test_a_custom_function_has_no_variable_that_was_not_named_and_is_nobody(custom_file, monkeypatch):
+def test_a_custom_function_has_no_variable_of_a_secret_and_is_nobody(custom_file, monkeypatch):
     ours = {name: "hush" for name in ("WANDB_API_KEY", "PYTHON_DEPLOY_TOKEN", "LC_API_KEY")}
     ours |= {"HTTPS_PROXY": "http://me:hush@proxy:80"}
     ours |= {"PYTHONWARNINGS": "error"}  # answers that are read as Python would fail by it
-    for name, value in {**ours, "MY_SERVICE": "there"}.items():
+    for name, value in ours.items():
         monkeypatch.setenv(name, value)
-    with own(custom_file, env_vars=("MY_SERVICE",)) as router:
+    with own(custom_file) as router:
         [reward] = router.grade_rows(rows("who"))
     assert not set(ours) & set(reward.parts["variables"])
-    assert {"PATH", "MY_SERVICE"} <= set(reward.parts["variables"]) and not reward.parts["shown"]
+    assert "PATH" in reward.parts["variables"] and not reward.parts["shown"]
     assert reward.parts["user"] == (os.geteuid() or 65534)
 
 
@@ -312,6 +311,7 @@ def test_a_run_says_whose_rights_a_custom_function_has(custom_file, monkeypatch)
     for user, words in said.items():
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
         assert words in (isolation(config) or "")
+    assert isolation(RewardConfig()) is None
 
 
 def test_all_call_contexts_give_the_same(router):
@@ -422,27 +422,14 @@ def test_an_exception_of_a_scorer_is_a_wrong_answer_and_counted(monkeypatch):
     assert grading_metrics([odd, deep, big, truth, late]) == shares
 
 
-@pytest.mark.parametrize("scorer", ["strict", "verl"])
-def test_a_scorer_that_fails_is_an_error_unless_the_answer_ended_it(monkeypatch, scorer):
+def test_a_scorer_that_fails_is_an_error_unless_the_answer_ended_it(monkeypatch):
     info = {"entry": {"answer": "1+2", "metadata": {"source_dataset": "countdown"}}}
     row = ("reasoning_gym__countdown", "<answer>1+2</answer>", "1+2", info)
     for error in ("time", "memory", "exit: it ended", "ImportError: sympy"):
         monkeypatch.setattr(programs, "call_function", lambda *_, e=error, **__: [programs.Call(error=e)])
-        reward = grade(*row, Grading(RewardConfig(scorer=scorer)))
+        reward = grade(*row, Grading(RewardConfig()))
         assert reward.correct is (None if "Import" in error else False), error
         assert reward.correct is False or error in (reward.error or "")
-
-
-@pytest.mark.slow
-def test_verls_scorers_run_in_the_sandbox():
-    pytest.importorskip("verl")
-    needs_packages()
-    given = [("openai/gsm8k", f"#### {n}", "72", None) for n in (72, 71)] + [("no__x", "1", "1", None)]
-    with Router(RewardConfig(num_workers=1, scorer="verl")) as router:
-        found = router.grade_rows(given)
-    assert [r.value for r in found] == [1.0, 0.0, None] and "not implemented" in (found[2].error or "")
-    assert scorer_of(RewardConfig(scorer="verl"))["scorer"] == "verl.utils.reward_score:default_compute_score"
-    assert "can forge" in (isolation(RewardConfig(scorer="verl")) or "") and isolation(RewardConfig()) is None
 
 
 def test_an_answer_loses_reward_for_the_tokens_that_it_goes_into_the_buffer():

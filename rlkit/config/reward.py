@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
@@ -24,15 +24,11 @@ class OverlongBuffer(Section):
 class RewardConfig(Section):
     """How answers are graded."""
 
-    scorer: Literal["strict", "verl"] = "strict"
-    """strict: rlkit's scorers. verl: the installed `verl.utils.reward_score.default_compute_score`, in the
-    sandbox."""
+    older: ClassVar[Mapping[str, Any]] = {"scorer": "strict", "env_vars": []}
     custom_reward_function: str | None = None
     """`module:function` or `file.py:function` with verl's compute_score signature, instead of the router: a score, or
-    a dict with `score` and `acc`, whether the answer is right; without `acc` it is where the score is at least 1."""
-    env_vars: tuple[str, ...] = ()
-    """Environment variables that custom_reward_function is given. It runs as nobody where you are root, and else as
-    you: then it can read the variables of your other processes, this run's included."""
+    a dict with `score` and `acc`, whether the answer is right; without `acc` it is where the score is at least 1. It
+    runs as nobody where you are root, and else as you: then it can read the variables of your other processes."""
     num_workers: NonNegativeInt = 0
     """Grading processes; 0 is one a CPU core, at most 8."""
     timeout: PositiveFloat = 10.0

@@ -1,4 +1,4 @@
-"""What scorers share: ground truths as they are stored, a call into the sandbox, and outputs of programs.
+"""What scorers share: ground truths as they are stored, and outputs of programs.
 
 Guru's second data set holds a ground truth as {"compressed": base64(gzip(json))} and extra_info as
 {"part_1": …, "part_n": …}, the pieces of one such string."""
@@ -10,14 +10,13 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from rlkit.domains.answers import literal
-from rlkit.errors import Ungradable, UserError, WrongAnswer
-from rlkit.sandbox import programs
-from rlkit.sandbox.programs import Grading
+from rlkit.errors import UserError
+from rlkit.sandbox.programs import Grading as Grading
 
 _LARGEST = 512 << 20  # bytes of a decompressed ground truth
 
@@ -55,18 +54,6 @@ def as_text(value: Any, what: str) -> str:
             f"The ground truth of {what} must be text that is not empty, not {str(value)[:80]!r}."
         )
     return text.strip()
-
-
-def score_in_sandbox(grading: Grading, source: str, given: list[Any], modules: Sequence[str]) -> Any:
-    """What `score(*given)` of `source` returns, a scorer of the first of `modules` that may evaluate the response as
-    Python. WrongAnswer: the response ended it. Ungradable: it failed by itself, with an exception."""
-    seconds = grading.seconds(margin=0.3)
-    [call] = programs.call_function(grading, source, "score", [given], seconds, modules=modules)
-    if call.error is None:
-        return call.value
-    if call.error in ("time", "memory") or call.error.startswith("exit:"):
-        raise WrongAnswer(call.error)
-    raise Ungradable(f"The scorer of {modules[0]} failed in the sandbox: {call.error}.")
 
 
 # Printed outputs and returned values against the expected ones, as judges of programs compare them.

@@ -11,8 +11,9 @@ from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import tagged
-from rlkit.domains.grading import Grading, parse, score_in_sandbox
-from rlkit.errors import UserError, did_you_mean
+from rlkit.domains.grading import Grading, parse
+from rlkit.errors import Ungradable, UserError, WrongAnswer, did_you_mean
+from rlkit.sandbox import programs
 from rlkit.types import Reward, Task
 
 LISTED = ("acre", "gsm_symbolic", "list_functions")
@@ -95,9 +96,14 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     nan = name == "complex_arithmetic" and "nan" in answer.lower()
     if nan or (name == "game_of_life_halting" and answer.strip().lower() != right):
         return Reward.of(False, score=0.0)
-    item = json.dumps(entry)
-    given, modules = [str(name), answer.strip(), item], ("reasoning_gym", "sympy.physics.units")
-    value, fault = score_in_sandbox(grading, _SCORE, given, modules)
+    given, modules = [str(name), answer.strip(), json.dumps(entry)], ("reasoning_gym", "sympy.physics.units")
+    seconds = grading.seconds(margin=0.3)
+    [call] = programs.call_function(grading, _SCORE, "score", [given], seconds, modules=modules)
+    if call.error is not None:
+        if call.error in ("time", "memory") or call.error.startswith("exit:"):
+            raise WrongAnswer(call.error)
+        raise Ungradable(f"The scorer of reasoning_gym failed in the sandbox: {call.error}.")
+    value, fault = call.value
     if fault:
         raise UserError(f"reasoning-gym cannot score an item of {name!r}: {fault}")
     value = min(1.0, max(0.0, float(value)))

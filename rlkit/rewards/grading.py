@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import importlib.metadata
 import importlib.util
 import inspect
 import math
@@ -17,14 +16,13 @@ from typing import Any
 
 from rlkit.config import OverlongBuffer, RewardConfig
 from rlkit.domains import resolve
-from rlkit.domains.grading import Grading, decode, score_in_sandbox
+from rlkit.domains.grading import Grading, decode
 from rlkit.errors import Ungradable, UserError, WrongAnswer
 from rlkit.types import Reward
 
 NOBODY = 65534  # the user that a custom function runs as where we are root
 SCORER_VERSION = "13"
 """Changes whenever any scorer's verdict changes; stored with every run."""
-_VERL = "verl.utils.reward_score"
 _takes = lru_cache(lambda scorer: frozenset(inspect.signature(scorer).parameters))
 
 
@@ -47,10 +45,6 @@ def grade(
             row = {"data_source": data_source, "solution_str": response, "ground_truth": ground_truth}
             result = load_function(custom)(**row, extra_info=dict(extra))
             reward = _reward_of(custom, asyncio.run(result) if inspect.iscoroutine(result) else result)
-        elif grading.settings.scorer == "verl":
-            source = f"from {_VERL} import default_compute_score as score"
-            given = [data_source, response, ground_truth, dict(extra)]
-            reward = _reward_of(_VERL, score_in_sandbox(grading, source, given, (_VERL,)))
         else:
             scorer = resolve(data_source)
             options = {"grading": grading} if "grading" in _takes(scorer) else {}
@@ -157,21 +151,16 @@ def scorer_of(config: RewardConfig) -> dict[str, str]:
         file = Path(spec.origin or "" if spec else place)
         version = hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"
         return {"scorer": own, "scorer_version": version}
-    if config.scorer == "verl":
-        version = importlib.metadata.version("verl")
-        return {"scorer": f"{_VERL}:default_compute_score", "scorer_version": version}
-    return {"scorer": config.scorer, "scorer_version": SCORER_VERSION}
+    return {"scorer": "strict", "scorer_version": SCORER_VERSION}
 
 
 def isolation(config: RewardConfig) -> str | None:
-    """What a run says about the isolation of scorers that are not rlkit's; None for rlkit's own."""
-    if config.custom_reward_function is not None:
-        root = os.geteuid() == 0
-        user = "nobody" if root else "you, and can read your files and your processes' keys and tokens"
-        return (
-            f"reward.custom_reward_function runs outside the sandbox as {user}. Of our environment it is given "
-            "reward.env_vars alone. If it evaluates what answers say, they can forge verdicts and do what it can."
-        )
-    if config.scorer == "verl":
-        return "reward.scorer verl evaluates what answers say, in the sandbox: an answer can forge its own verdict."
-    return None
+    """What a run says about the isolation of a reward function of the user's; None for rlkit's scorers."""
+    if config.custom_reward_function is None:
+        return None
+    root = os.geteuid() == 0
+    user = "nobody" if root else "you, and can read your files and your processes' keys and tokens"
+    return (
+        f"reward.custom_reward_function runs outside the sandbox as {user}. "
+        "If it evaluates what answers say, they can forge verdicts and do what it can."
+    )

@@ -1,7 +1,7 @@
 """verl's reward function: `compute_score` over the router and its worker processes.
 
     reward.custom_reward_function.path=pkg://rlkit.verl.compute_score
-    +reward.custom_reward_function.reward_kwargs.config={scorer: strict}
+    +reward.custom_reward_function.reward_kwargs.config={timeout: 10}
 
 verl calls it in threads of its reward workers. An answer that cannot be graded raises: verl 0.9.1 then drops
 this answer alone (its session fails, the others of the group are trained on), so an error is never a zero.
