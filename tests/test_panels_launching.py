@@ -1,5 +1,6 @@
 """Runs in processes of their own: they outlive kernels, are found again, stop in order and say why they failed."""
 
+import asyncio
 import errno
 import itertools
 import os
@@ -97,8 +98,14 @@ def test_a_killed_run_goes_on_from_its_checkpoint_and_an_interrupt_stops_at_one(
         os.kill(os.getpid(), signal.SIGINT)
 
     assert run.resume().state.active
+    with pytest.raises(UserError, match="in a notebook.*`rlkit status .* --watch`"):
+        run.watch()
+
+    async def until_end():
+        return await run
+
     threading.Thread(target=interrupt).start()
-    assert run.watch(every=0.1).status == "stopped"
+    assert asyncio.run(until_end()).status == "stopped"
     reached = run.state.step
     assert reached and checkpoint_steps(run.folder / "checkpoints")[-1] == reached
     assert steps(run.folder) == list(range(reached + 1))

@@ -134,24 +134,6 @@ def test_a_full_disk_and_an_unwritable_folder_are_said_before_the_start(tmp_path
         RunStore.open(config(), other)
 
 
-def test_why_a_run_ended_is_written_on_a_full_disk_in_what_was_kept_for_it(tmp_path, monkeypatch):
-    from rlkit.results import store as module
-
-    def full(path, text):
-        if (path.parent / ".spare").exists():
-            raise UserError(f"Cannot write {path}: No space left on device.")
-        write(path, text)
-
-    write = module.write_text
-    with RunStore.open(config(), tmp_path) as store:
-        monkeypatch.setattr(module, "write_text", full)
-        with pytest.raises(UserError, match="No space left"):
-            store.update(phase="sampling")
-        store.update(status="failed", reason="the disk is full")
-        state = run_state(store.folder)
-    assert (state.status, state.reason) == ("failed", "the disk is full")
-
-
 def test_what_a_killed_writer_left_goes_with_a_write_an_hour_later(tmp_path):
     path = tmp_path / "run.ipynb"
     script = f"from rlkit.files import replacing\nimport os, signal\nwith replacing({str(path)!r}) as t:\n"

@@ -28,7 +28,7 @@ from rlkit.params import override, validate
 from rlkit.results import store
 from rlkit.results.progress import LOG, START, RunState, is_alive, last_lines, process_of, run_state
 from rlkit.studies.file import load_one
-from rlkit.studies.terminal import duration, watch_status
+from rlkit.studies.terminal import duration
 
 CURVES = ("critic/score/mean", "eval/pass@1", "actor/entropy", "actor/kl_loss", "actor/reward_kl_penalty")
 _SHOWN, _CUT = 6, 300  # samples of the last logged step, and characters of a text
@@ -126,21 +126,15 @@ class Launched:
         return self.ended()
 
     def watch(self, every: float = 2.0) -> "Launched":
-        """Show it live, anew `every` so many seconds: in a notebook curves, time left, samples and buttons, elsewhere
-        the line of `rlkit status`.
-
-        In a notebook this returns at once and what it shows lives on; `await run.watch()` lasts until the run has
-        ended. Elsewhere it returns then, and interrupting it stops the run at a checkpoint.
-        """
-        if in_notebook():
-            self._view = RunView(self, every)
-            return self
-        watch_status(self.folder, every)
-        if self.state.active:  # interrupted
-            print("stopping at the next step border …")
-            self.stop()
-        print(f"{self.id}: {sentence(self.state)}")
-        return self.ended()
+        """Show it live in a notebook, anew `every` so many seconds: curves, time left, samples and buttons. This
+        returns at once and what it shows lives on; `await run.watch()` lasts until the run has ended. Raises UserError
+        elsewhere."""
+        module = sys.modules.get("IPython")
+        if getattr(module.get_ipython() if module else None, "kernel", None) is None:
+            told = f"wait() waits for it, `rlkit status {self.folder} --watch` shows it in a terminal"
+            raise UserError(f"watch() shows a run in a notebook: {told}.")
+        self._view = RunView(self, every)
+        return self
 
     def __await__(self) -> Generator[Any, None, "Launched"]:
         """As `wait`, in a cell whose buttons work meanwhile; interrupting it stops the run at a checkpoint."""
@@ -187,12 +181,6 @@ class Launched:
                 child = subprocess.Popen(command, env=env, start_new_session=True, **streams)
             store.announce(self.folder, pid=child.pid, status="starting")
         return self
-
-
-def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this."""
-    module = sys.modules.get("IPython")
-    return getattr(module.get_ipython() if module else None, "kernel", None) is not None
 
 
 def sentence(state: RunState) -> str:

@@ -34,7 +34,6 @@ from rlkit.types import Task
 
 BEST = "best"  # folder of the checkpoint that trainer.keep_best keeps
 LOGS = ("metrics.jsonl", "samples.jsonl")
-_SPARE, _SPARE_BYTES = ".spare", 16_384  # a file that makes room for run.json's last words on a full disk
 DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError, ArithmeticError)
 """What a damaged file of a run may raise when it is read; a UserError is a ValueError."""
 _LOG_SPACE = 20_000_000  # bytes that must be free to begin; checkpoints are the trainer's to add
@@ -94,8 +93,6 @@ class RunStore:
                     file.seek(-1, os.SEEK_END)
                     file.write(b"\n" if file.read(1) != b"\n" else b"")
         write_text(self.folder / "config.yaml", config_yaml(config))
-        with disk_errors(self.folder / _SPARE):
-            (self.folder / _SPARE).write_bytes(bytes(_SPARE_BYTES))
         process = _process(os.getpid())
         attempts = [*self.info.get("attempts", []), {**process, **git_state()}]
         self._makes = {
@@ -111,14 +108,7 @@ class RunStore:
     def update(self, **fields: Any) -> None:
         """Set top-level fields of run.json; numbers of numpy or torch become plain ones."""
         self.info.update(fields, updated=_now())
-        path, text = self.folder / "run.json", json.dumps(plain(self.info), indent=1, allow_nan=False) + "\n"
-        try:
-            write_text(path, text)
-        except UserError:
-            if "reason" not in fields:
-                raise
-            (self.folder / _SPARE).unlink(missing_ok=True)  # that a full disk ended it is said on that disk
-            write_text(path, text)
+        write_text(self.folder / "run.json", json.dumps(plain(self.info), indent=1, allow_nan=False) + "\n")
 
     def pin(self, **fields: Any) -> None:
         """`update` of fields that every attempt must have alike; a UserError where one was another before."""
@@ -176,7 +166,6 @@ class RunStore:
 
     def __exit__(self, *_: object) -> None:
         """Let other processes open the run."""
-        (self.folder / _SPARE).unlink(missing_ok=True)
         self._lock.release()
 
 

@@ -76,11 +76,11 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
     return table
 
 
-def watch_status(path: str | Path, every: float = 2.0) -> None:
+def watch_status(path: str | Path) -> None:
     """Show `status_table`, again and again, until every run has ended; Ctrl-C ends the watching only."""
     with Live(status_table(path), console=console, auto_refresh=False) as live, suppress(KeyboardInterrupt):
         while any(run_state(f).status in ("waiting", *ACTIVE) for f in _folders(Path(path))):
-            time.sleep(every)
+            time.sleep(2.0)
             live.update(status_table(path), refresh=True)
 
 

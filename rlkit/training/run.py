@@ -111,10 +111,11 @@ class TrainingRun:
                     with suppress(UserError):  # of a full disk, which may be what ended the run
                         run.save_last_whole_step()
                 asked = isinstance(error, KeyboardInterrupt)  # then there is nothing to explain
-                store.update(
-                    status="stopped" if asked or isinstance(error, RunStopped) else "failed",
-                    reason=None if asked else str(error) or type(error).__name__,
-                )
+                with suppress(UserError):
+                    store.update(
+                        status="stopped" if asked or isinstance(error, RunStopped) else "failed",
+                        reason=None if asked else str(error) or type(error).__name__,
+                    )
                 raise
             finally:
                 gc.unfreeze()

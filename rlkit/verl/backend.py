@@ -53,7 +53,8 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         except BaseException as error:
             asked = isinstance(error, KeyboardInterrupt)
             reason = None if asked else str(error) or type(error).__name__
-            store.update(status="stopped" if asked else "failed", reason=reason)
+            with suppress(UserError):  # of a full disk, which may be what ended the run
+                store.update(status="stopped" if asked else "failed", reason=reason)
             raise
 
 
