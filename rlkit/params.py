@@ -14,15 +14,16 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from rlkit.errors import UserError, did_you_mean
 
-VALUES = 1_000_000  # of a params file once its aliases are written out
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Constructor(SafeConstructor):
-    """Dates stay text."""
+    """Dates stay text; sets and bytes are refused."""
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+for _kind in ("set", "binary"):
+    _Constructor.add_constructor(f"tag:yaml.org,2002:{_kind}", SafeConstructor.construct_undefined)
 
 
 def parse_yaml(text: str) -> Any:
@@ -30,14 +31,14 @@ def parse_yaml(text: str) -> Any:
     is a number.
 
     Raises:
-        UserError: malformed text (with line and column), a key that occurs twice, too many levels, a million values
-            once aliases are written out, a collection that holds itself, or a value of another kind.
+        UserError: malformed text (with line and column), a key that occurs twice, too many levels, a collection that
+            holds itself, or a value of another kind.
     """
     reader = YAML(typ="safe", pure=True)
     reader.Constructor = _Constructor
     try:
         content = reader.load(text.removeprefix("\ufeff"))
-        _measure(content, {}, "")
+        json.dumps(content, ensure_ascii=False).encode()  # raises for what is not JSON's, or holds itself
     except YAMLError as error:
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -47,39 +48,9 @@ def parse_yaml(text: str) -> Any:
         raise UserError(f"Malformed YAML{where}: {problem}.") from None
     except RecursionError:
         raise UserError("The YAML is nested too deeply.") from None
-    except UserError:
-        raise
-    except (ValueError, IndexError) as error:  # a text tagged as a number, or thousands of digits
+    except (TypeError, ValueError, IndexError) as error:  # a text tagged as a number, or thousands of digits
         raise UserError(f"Malformed YAML: {error}.") from None
     return content
-
-
-def _measure(value: Any, known: dict[int, int], path: str) -> int:
-    """How many values there are, with those of an alias counted each time; 0 marks a collection that is being
-    counted."""
-    name = path or "The YAML"
-    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise UserError(f"{name} holds half of a surrogate pair, which is no text.")
-    if value is None or isinstance(value, str | bool | int | float):
-        return 1
-    if not isinstance(value, dict | list):
-        kind = type(value).__name__
-        raise UserError(f"{name} is a {kind}: write text, a number, true, false, a list or a mapping.")
-    if id(value) in known:
-        if not known[id(value)]:
-            raise UserError(f"{name} is an alias of a section or list that it stands in.")
-        return known[id(value)]
-    known[id(value)] = 0
-    for key in value if isinstance(value, dict) else ():
-        if not isinstance(key, str | int | float):
-            raise UserError(f"{name} has the key {key!r}: write keys as text.")
-        _measure(key, known, path)
-    parts = value.items() if isinstance(value, dict) else enumerate(value)
-    size = 1 + sum(_measure(part, known, f"{path}.{key}".lstrip(".")) for key, part in parts)
-    if size > VALUES:
-        raise UserError(f"{name} has more than {VALUES:,} values once its aliases are written out.")
-    known[id(value)] = size
-    return size
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
