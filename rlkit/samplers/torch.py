@@ -35,7 +35,7 @@ class TorchSampler:
         self.decoder = Decoder(model, frozen=True, kernels=kernels)
         self.stops = torch.tensor(self.stop_ids, dtype=torch.long, device=self.decoder.device)
         self.fixed = self.decoder.device.type == "cuda"  # decode in a FixedCache
-        self.caches: list[FixedCache] = []  # the one that is kept from call to call
+        self.cache: FixedCache | None = None  # kept from call to call
         # Of prompts, by padded shape.
         self.passes = dict[tuple[int, int], tuple[Tensor, Tensor, Replayed]]()
         self.refresh: tuple[Any, Replayed] | None = None  # of a policy
@@ -132,17 +132,17 @@ class TorchSampler:
         """A cache for so many prompts, their tokens, sequences and their tokens; a larger one replaces a smaller."""
         if not self.fixed:
             return GrowingCache(self.decoder, self.stops, *size[2:])
-        held = self.caches[0].size if self.caches else (0, 0, 0, 0)
-        if not all(map(le, size, held)):
+        held = self.cache.size if self.cache else (0, 0, 0, 0)
+        if self.cache is None or not all(map(le, size, held)):
             self._free()
             prompts, width, rows, max_tokens = map(max, size, held)
             size = row_bucket(prompts), width_bucket(width), row_bucket(rows), max_tokens
-            self.caches.append(FixedCache(self.decoder, self.stops, size))
-        return self.caches[0]
+            self.cache = FixedCache(self.decoder, self.stops, size)
+        return self.cache
 
     def _free(self) -> None:
         """Give the memory of buffers and graphs back to torch's allocator, and what that keeps to the device."""
-        self.caches.clear()
+        self.cache = None
         torch.cuda.empty_cache()
 
     def _prefill(self, prompts: Sequence[np.ndarray]) -> Prefix:
