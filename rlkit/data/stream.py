@@ -259,7 +259,10 @@ class TaskStream:
         generator without a number of unique tasks the first 16,384 that it makes, held-out ones too."""
         for where, tasks in {"held-out": held_out, **self.suites}.items():
             check_lengths(self.config, tasks, where)
-        for supply, count in self._used():
+        counts = self._until(self.config.trainer.total_training_steps).tolist()
+        for supply, count in zip(self._supplies, counts, strict=True):
+            if not count:
+                continue
             first = min(count, supply.unique() or 16_384)
             if supply.unique() is None and not self.config.data.filter_overlong_prompts:
                 check_generated(self.config, supply.source, supply.first, first, supply.label)
@@ -269,11 +272,6 @@ class TaskStream:
     def left_out(self) -> dict[str, int]:
         """Prompts that `data.filter_overlong_prompts` left out: of each suite, and of each source's drawn tasks."""
         return dict(self._left_out + Counter({supply.label: supply.overlong for supply in self._supplies}))
-
-    def _used(self) -> list[tuple[Supply, int]]:
-        """The sources that the run draws from, and how many tasks from each."""
-        counts = self._until(self.config.trainer.total_training_steps).tolist()
-        return [pair for pair in zip(self._supplies, counts, strict=True) if pair[1]]
 
     def _limits(self) -> list[int | None]:
         """Unique tasks of each source on this side of the SFT:RL split; None is without end."""
