@@ -127,12 +127,8 @@ class Launched:
 
     def watch(self, every: float = 2.0) -> "Launched":
         """Show it live in a notebook, anew `every` so many seconds: curves, time left, samples and buttons. This
-        returns at once and what it shows lives on; `await run.watch()` lasts until the run has ended. Raises UserError
-        elsewhere."""
-        module = sys.modules.get("IPython")
-        if getattr(module.get_ipython() if module else None, "kernel", None) is None:
-            told = f"wait() waits for it, `rlkit status {self.folder} --watch` shows it in a terminal"
-            raise UserError(f"watch() shows a run in a notebook: {told}.")
+        returns at once and what it shows lives on; `await run.watch()` lasts until the run has ended. (In a terminal
+        `rlkit status FOLDER --watch` shows it.)"""
         self._view = RunView(self, every)
         return self
 
