@@ -59,7 +59,7 @@ def test_each_answer_has_the_verdict_of_its_case(router, path):
     assert [(c["truth"], text, r) for c, text, correct, r in graded if not as_said(r, correct, c)] == []
 
 
-@pytest.mark.parametrize("name", ["order", "box", "table", "math", "units", "choice", "ifeval", "claim"])
+@pytest.mark.parametrize("name", sorted({case["group"] for case in records("long_texts")}))
 def test_a_text_of_great_length_is_settled_in_time(name):
     """A reader that backtracks or evaluates would take hours over one of these."""
     for case in records("long_texts"):

@@ -75,7 +75,9 @@ def test_every_figure_is_written_in_every_format_with_its_caption(rendered):
 def test_widths_are_exact_and_fonts_embedded_truetype(study, rendered, venue, tmp_path):
     if venue != "acl":
         render(study, venue, tmp_path, only=("main", "before_after"))
-    for pdf in (rendered[0] if venue == "acl" else tmp_path).glob("*.pdf"):
+    written = list((rendered[0] if venue == "acl" else tmp_path).glob("*.pdf"))
+    assert len(written) >= 2
+    for pdf in written:
         content = pdf.read_bytes()
         (box,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ", content)
         width = WIDTHS.get(f"{venue}-text", WIDTHS[venue]) if pdf.stem == "main" else WIDTHS[venue]
@@ -163,7 +165,9 @@ def test_sizes_that_are_variants_have_a_line_for_each_value_of_the_grid(tmp_path
     for unique, model in itertools.product((32, 128), list(SIZES)[1:3]):
         cell = {"cell": f"{model}, {unique}", "variant": model}
         runs.append((config(model, data={"train_max_samples": unique}), SIZES[model], cell))
-    for name, drawing in drawn(StudyData(write_study(tmp_path, runs)), "training", "acl").items():
+    trained = drawn(StudyData(write_study(tmp_path, runs)), "training", "acl")
+    assert list(trained) == ["training_ladder-30k", "training_ladder-100k"]
+    for name, drawing in trained.items():
         model = name.removeprefix("training_")
         assert set(drawing.table["cell"]) == {f"{model}, 32", f"{model}, 128"}
 

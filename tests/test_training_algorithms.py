@@ -59,6 +59,7 @@ def gradient(batch=None, reference=None, **changes) -> dict[str, torch.Tensor]:
     u = learning(config(**changes), model, reference)
     kept = keep_gradients(u, model)
     learn(u, batch or tiny.batch(LENGTHS), step=1)
+    assert kept and all(g.isfinite().all() for g in kept.values())
     return kept
 
 
