@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from cases import table
 
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
@@ -25,29 +26,18 @@ def rollout(reward: Reward, length: int = 3, mask=None, turn_rewards=None, promp
     )  # fmt: skip
 
 
-def test_a_failed_grader_is_not_a_wrong_answer():
-    rollouts = [rollout(r) for r in (Reward.of(True), FAILED, Reward.of(False), Reward.of(True))]
-    kept, counts = comparable(rollouts, n=4, max_error_rate=0.5, step=1)
-    assert kept == [0, 2, 3]
-    assert counts == {"reward/error_rate": 0.25, "group/dropped": 0, "group/dropped_samples": 1}
-    summary = rollout_summary(rollouts, 4)
-    assert summary["critic/score/mean"] == pytest.approx(2 / 3)  # of three graded, not of four
-
-
-def test_a_lone_graded_rollout_is_not_trained_on():
-    rewards = Reward.of(True), FAILED, Reward.of(True), Reward.of(False), FAILED, FAILED
-    rollouts = [rollout(r) for r in rewards]
-    kept, counts = comparable(rollouts, n=2, max_error_rate=0.6, step=1)
-    assert kept == [2, 3]
-    assert counts["group/dropped"] == 2  # one group with a lone sample, one with none
-    assert counts["group/dropped_samples"] == 4
-    kept, counts = comparable(rollouts[:2], n=1, max_error_rate=0.5, step=1)  # without groups none is alone
-    assert kept == [0] and counts["group/dropped"] == 1
+@pytest.mark.parametrize(*table("rollouts_comparable"))
+def test_a_failed_grader_is_no_wrong_answer_and_a_lone_one_of_a_group_is_not_trained_on(
+    answers, n, most, kept, counts
+):
+    """1 is right, 0 wrong and x not graded."""
+    rewards = {"1": Reward.of(True), "0": Reward.of(False), "x": FAILED}
+    found, told = comparable([rollout(rewards[a]) for a in answers], n=n, max_error_rate=most, step=1)
+    assert found == kept and counts.items() <= told.items()
 
 
 def test_the_run_stops_when_too_much_cannot_be_graded():
     rollouts = [rollout(Reward.of(True))] * 9 + [rollout(FAILED)]
-    assert comparable(rollouts, n=10, max_error_rate=0.1, step=3)[0] == list(range(9))
     said = r"step 3, 1 of 10 answers .*max_error_rate = 0.05 .*the worker was killed"
     with pytest.raises(RunStopped, match=said):
         comparable(rollouts, n=10, max_error_rate=0.05, step=3)
