@@ -314,7 +314,8 @@ def test_an_adapters_dropout_is_on_in_the_update_alone(monkeypatch, dropout):
 
 
 def test_old_configs_are_read():
-    assert config(rollout__top_p=1.0, rollout__top_k=0).id == config().id
+    older = {"rollout__top_p": 1.0, "rollout__top_k": 0, "data__max_epochs": 0}
+    assert config(**older, reward__scorer="strict", reward__env_vars=[]).id == config().id
     assert config(algorithm__rollout_correction=0.0).id == config().id
     given = {"rollout_is": "token", "rollout_is_threshold": 2.0}
     assert config(algorithm__rollout_correction=2.0).id == config(algorithm__rollout_correction=given).id
