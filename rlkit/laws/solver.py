@@ -154,6 +154,10 @@ class Problem:
         values[1:, j] = 0.0, 1.0
         with np.errstate(over="ignore", invalid="ignore"):  # terms that vanish, or leave what a float holds
             whole, without, one = self.law(self.columns, values)
+            if (one == without).all():  # beside the other terms it is below their last digit
+                values[1:, self.law.linearly] = 0.0
+                values[2, j] = 1.0
+                _, without, one = self.law(self.columns, values)
             return float(np.abs(whole).mean() / np.maximum(np.abs(one - without).mean(), 1e-300))
 
     def quadratic(
