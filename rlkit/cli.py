@@ -426,27 +426,21 @@ def fit(
     from rlkit.laws import fit as fit_law
     from rlkit.laws import report
     from rlkit.laws.law import resolve
-    from rlkit.laws.table import as_rules, read_file
+    from rlkit.laws.table import as_rules, column, read_file
     from rlkit.measures.summary import final
     from rlkit.results.read import read
 
     if bad := [item for item in columns or () if "=" not in item]:
         raise UserError(f"--map is {bad[0]!r}: write NAME=COLUMN, e.g. --map N=parameters.")
-    x = {name: column.strip() for name, _, column in (item.partition("=") for item in columns or ())}
+    x = {name: told.strip() for name, _, told in (item.partition("=") for item in columns or ())}
     chosen: dict[str, Any] = parse_overrides(options)
     known = [p for p in inspect.signature(fit_law).parameters if p not in ("df", "law", "y", "x")]
     for key in (key for key in chosen if key not in known):
         raise UserError(f"Unknown option {key!r}.{did_you_mean(key, known)} Options: {', '.join(known)}.")
     table, form = final(read(data)).reset_index(drop=True) if data.is_dir() else read_file(data), resolve(law)
-    shown = ", ".join(table.columns[:12])
-    if lost := [name for name in form.columns if x.get(name, name) not in table]:
-        told = f"{form.name} needs {lost[0]!r}, and {data} has no column {x.get(lost[0], lost[0])!r}"
-        raise UserError(f"{told}: name one with --map {lost[0]}=COLUMN. Columns: {shown}.")
-    if y not in table:
-        near = did_you_mean(y, map(str, table))
-        raise UserError(f"--y is {y!r}, and {data} has no such column.{near} Columns: {shown}.")
-    used = dict.fromkeys((y, *(x.get(c, c) for c in form.columns)))
-    chosen["exclude"] = as_rules(chosen.get("exclude")) + [{c: None} for c in used if table[c].isna().any()]
+    used = {x.get(name, name): f"the column for --map {name}=COLUMN" for name in form.columns} | {y: "--y"}
+    gaps = [{name: None} for name, role in used.items() if column(table, name, role).isna().any()]
+    chosen["exclude"] = as_rules(chosen.get("exclude")) + gaps
     result = fit_law(table, form, y=y, x=x or None, **chosen)
     fits = result if isinstance(result, dict) else {"": result}
     if out is not None:
