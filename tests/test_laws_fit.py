@@ -143,6 +143,8 @@ def test_a_pass_rate_of_zero_is_refused_only_under_a_logarithm_and_lists_hide_no
 
 
 RULES = [
+    ("N < 3", [0, 1]),
+    ("N>=3", [2, 3]),
     ({"model": "b"}, [1, 3]),
     ({"model": ["a"], "N": 3}, [2]),
     ({"loss": None}, [2]),

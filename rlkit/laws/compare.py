@@ -48,7 +48,7 @@ def backtest(
     held = tables.frozen(df) | tables.choose(df, holdout, "holdout")[0]
     held &= ~tables.choose(df, options.get("exclude"), "exclude")[0]
     if not held.any():
-        raise UserError("Nothing is held out: give holdout=, e.g. df['N'] > 1e9, or a column 'held_out'.")
+        raise UserError("Nothing is held out: give holdout=, e.g. 'N > 1e9', or a column 'held_out'.")
     without = fit(df, law, y=y, x=x, holdout=holdout, **options)
     unread = df.loc[held].drop(columns=tables.HELD_OUT, errors="ignore")
     rows = unread.join(without.predict(unread, band="prediction", level=level))

@@ -1,9 +1,10 @@
 """The rows a fit may see: held-out and excluded rows gone before anything is read, columns mapped and checked.
 
-Rows are chosen by rules: {"model": ["7B"], "loss": None} chooses rows in which each column has one of its values (None:
-has none); or a mask, one true or false a row, e.g. df["C"] < 1e18.
+Rows are chosen by rules: "C < 1e18" compares a column of numbers; {"model": ["7B"], "loss": None} chooses rows in which
+each column has one of its values (None: has none); a mask has one true or false a row. No text is evaluated.
 """
 
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from rlkit.laws.law import SHARE, Law, Space
 
 HELD_OUT = "held_out"  # a study's column; rows in which it is true are never fitted
 UNFINISHED = ("running", "stopped", "failed")  # of a run's status
+COMPARISON = re.compile(r"\s*(.+?)\s*(<=|>=|<|>)\s*(.+?)\s*")
+COMPARED = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 WRITTEN = re.compile(r"([-+]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*([%KMBT]?)")
 UNITS = {"": 1.0, "%": 0.01, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -97,12 +100,18 @@ def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
             chosen = column(df, name, role)
             found &= (chosen.isin(wanted) | (None in wanted) & chosen.isna()).to_numpy(dtype=bool)
         return found
+    if isinstance(rule, str) and (told := COMPARISON.fullmatch(rule)):
+        values = column(df, told[1], role)
+        try:
+            return COMPARED[told[2]](values.to_numpy(dtype=float), float(told[3]))
+        except ValueError:
+            raise UserError(f"{role} is {rule!r}: compare a column of numbers with a number.") from None
     if isinstance(rule, pd.Series) and df.index.is_unique and set(rule.index) == set(df.index):
         rule = rule.reindex(df.index)
     mask = np.asarray(rule)
     if mask.dtype != bool or mask.shape != (len(df),):
         given = repr(rule) if isinstance(rule, str) else f"{mask.dtype} of shape {mask.shape}"
-        told = f"give {{column: values}}, or one true or false a row ({len(df)} rows), e.g. df['C'] < 1e18"
+        told = f"give 'C < 1e18', {{column: values}}, or one true or false a row ({len(df)} rows)"
         raise UserError(f"{role} is {given}: {told}.")
     return mask
 
@@ -122,7 +131,7 @@ def choose(df: pd.DataFrame, rules: Any, role: str) -> tuple[np.ndarray, list[di
     """The rows (n,) that one rule or several choose, and how many each does; a UserError for one that chooses none."""
     gone, record = np.zeros(len(df), dtype=bool), []
     for rule in as_rules(rules):
-        found, words = matches(df, rule, role), "a mask of rows"
+        found, words = matches(df, rule, role), rule if isinstance(rule, str) else "a mask of rows"
         if isinstance(rule, Mapping):
             words = ", ".join(f"{name} in {values!r}" for name, values in rule.items())
         if not found.any():
