@@ -29,9 +29,7 @@ def config_table() -> str:
 
     parts = []
     for section, lines in _sections(RunConfig, "").items():
-        parts.append(
-            f"## {section or 'Top level'}\n\n| key | default | meaning |\n|---|---|---|\n" + "\n".join(lines)
-        )
+        parts.append(f"## {section or 'Top level'}\n\n| key | default | meaning |\n|---|---|---|\n" + "\n".join(lines))
     return "\n\n".join(parts)
 
 

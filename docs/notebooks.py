@@ -27,9 +27,7 @@ def write_page(notebook: Path) -> Path:
     for cell in book.cells:
         cell.outputs = [shown for out in cell.get("outputs", ()) if (shown := _shown(out))]
     name = notebook.stem
-    body, resources = MarkdownExporter().from_notebook_node(
-        book, {"unique_key": name, "output_files_dir": "."}
-    )
+    body, resources = MarkdownExporter().from_notebook_node(book, {"unique_key": name, "output_files_dir": "."})
     PAGES.mkdir(exist_ok=True)
     for old in PAGES.glob(f"{name}_*.png"):
         old.unlink()

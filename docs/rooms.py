@@ -70,16 +70,10 @@ def picture(root: Path) -> str:
             y, z = place[a] + 10, place[b] + 10
             reach = 300 + 16 * abs(drawn.index(b) - drawn.index(a))
             line = f"M 250 {y} C {reach} {y} {reach} {z} 254 {z}"
-            parts.append(
-                f'<path d="{line}" fill="none" stroke="#7a86c8"><title>{a} imports {b}</title></path>'
-            )
+            parts.append(f'<path d="{line}" fill="none" stroke="#7a86c8"><title>{a} imports {b}</title></path>')
             parts.append(f'<path d="M 250 {z} l 7 -3 v 6 z" fill="#7a86c8"/>')
     for room, y in place.items():
-        parts.append(
-            f'<rect x="120" y="{y - 4}" width="130" height="26" rx="5" fill="none" stroke="currentColor"/>'
-        )
+        parts.append(f'<rect x="120" y="{y - 4}" width="130" height="26" rx="5" fill="none" stroke="currentColor"/>')
         parts.append(f'<text x="185" y="{y + 14}" text-anchor="middle" fill="currentColor">{room}</text>')
-    parts.append(
-        f'<text x="120" y="{height - 30}" fill="currentColor">below all: {", ".join(sorted(common))}</text>'
-    )
+    parts.append(f'<text x="120" y="{height - 30}" fill="currentColor">below all: {", ".join(sorted(common))}</text>')
     return "".join(parts) + "</svg>"

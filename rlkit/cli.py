@@ -38,9 +38,7 @@ Overrides = Annotated[
 Root = Annotated[Path, typer.Option(help="The folder that results are written to.")]
 Scale = Annotated[
     Literal["full", "tiny"],
-    typer.Option(
-        help="tiny: the smallest models and a few short steps on a CPU, to see that the file works."
-    ),
+    typer.Option(help="tiny: the smallest models and a few short steps on a CPU, to see that the file works."),
 ]
 
 
@@ -106,9 +104,7 @@ def _plan_run(config: RunConfig, root: Path) -> None:
 def study(
     params: Params,
     overrides: Overrides = None,
-    workers: Annotated[
-        str, typer.Option(help="Runs at a time; 0: one a core or GPU; auto: what fits.")
-    ] = "0",
+    workers: Annotated[str, typer.Option(help="Runs at a time; 0: one a core or GPU; auto: what fits.")] = "0",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the runs and their cost.")] = False,
     root: Root = Path("outputs"),
     executor: Annotated[str, typer.Option(help="Where runs are executed: local or slurm.")] = "local",
@@ -380,9 +376,7 @@ def serve(
         from rlkit.serving.episodes import Settings
         from rlkit.serving.http import serve as run_server
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"{error.name} is not installed, which serving needs: pip install 'rlkit[serving]'."
-        ) from None
+        raise UserError(f"{error.name} is not installed, which serving needs: pip install 'rlkit[serving]'.") from None
 
     settings = Settings(max_concurrent=max_concurrent, timeout=timeout, max_turn_length=max_turn_length)
     run_server(path, host, port, settings, typer.echo)

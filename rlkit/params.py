@@ -106,9 +106,7 @@ def override(content: Mapping[str, Any], dotted: Mapping[str, Any]) -> dict[str,
                 node[place] = {}
             node = node[place]
             if not isinstance(node, dict | list):
-                raise UserError(
-                    f"Cannot set {key!r}: {part!r} holds the value {_shown(node)}, not a section."
-                )
+                raise UserError(f"Cannot set {key!r}: {part!r} holds the value {_shown(node)}, not a section.")
         node[_place(node, last, key)] = _copy(value)
     return result
 
@@ -162,9 +160,7 @@ class SentencesMeta(ModelMetaclass):
 class Section(BaseModel, metaclass=SentencesMeta):
     """A frozen part of the config; unknown keys are refused."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
     older: ClassVar[Mapping[str, Any]] = {}
     """Keys that configs of older runs have, with the values that they had there, which hashes still hold."""
 

@@ -53,9 +53,7 @@ def write_study(root: Path, runs: list[tuple[RunConfig, int, dict[str, Any]]] | 
     seeds each, the largest held out."""
     if runs is None:
         both = itertools.product(SIZES.items(), (0, 1))
-        told = [
-            (model, seed, {"held_out": model == "ladder-300k", "seed": seed}) for (model, _), seed in both
-        ]
+        told = [(model, seed, {"held_out": model == "ladder-300k", "seed": seed}) for (model, _), seed in both]
         runs = [(config(model, seed), SIZES[model], {"cell": model, **facts}) for model, seed, facts in told]
     for run, size, _ in runs:
         write_run(root, run, size)

@@ -91,9 +91,7 @@ def test_the_schema_describes_every_field():
     assert set(schema["properties"]) == set(RunConfig.model_fields)
 
 
-STUDY = (
-    "study: sizes\nrun: {trainer: {total_training_steps: 1}}\ngrid: {model.path: [ladder-10k, ladder-30k]}"
-)
+STUDY = "study: sizes\nrun: {trainer: {total_training_steps: 1}}\ngrid: {model.path: [ladder-10k, ladder-30k]}"
 
 
 def test_a_run_of_a_study_file_has_to_choose_its_cell(params):

@@ -80,9 +80,7 @@ def test_every_phase_of_a_step_is_counted_within_two_percent(changes):
         name = next(name for name, section in sections.items() if key in section.model_fields)
         content.setdefault(name, {})[key] = value
     c = RunConfig.model_validate(content)
-    big: dict = dict(
-        vocab_size=400, hidden_size=256, intermediate_size=512, num_attention_heads=4, head_dim=64
-    )
+    big: dict = dict(vocab_size=400, hidden_size=256, intermediate_size=512, num_attention_heads=4, head_dim=64)
     model, reference = tiny.model(**big), Decoder(tiny.model(seed=1, **big), frozen=True)
     if rank := changes.get("lora_rank"):
         model = get_peft_model(model, LoraConfig(r=rank, target_modules="all-linear"))

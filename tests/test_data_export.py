@@ -57,9 +57,7 @@ def test_other_libraries_and_rlkit_read_the_same_rows(exported, tmp_path):
     import datasets
 
     out, train, tests = exported
-    assert (
-        list(rows.tasks(out / "train.parquet")) == train and list(rows.tasks(out / "test.parquet")) == tests
-    )
+    assert list(rows.tasks(out / "train.parquet")) == train and list(rows.tasks(out / "test.parquet")) == tests
     loaded = datasets.Dataset.from_parquet(str(out / "train.parquet"), cache_dir=str(tmp_path)).to_list()  # type: ignore[union-attr]
     assert [row["prompt"] for row in loaded] == [list(t.prompt) for t in train]
     truths = [json.loads(row["reward_model"]["ground_truth"]) for row in loaded]

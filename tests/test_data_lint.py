@@ -138,9 +138,7 @@ def test_warnings_alone_have_their_own_exit_status(tmp_path, check):
 
 
 ASK = "Spell this word backward, letter by letter, and say nothing else at all, not even thanks: "
-UNSOLVED = Task.ask(
-    "codegen__taco", story(1), json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]}), ability="codegen"
-)
+UNSOLVED = Task.ask("codegen__taco", story(1), json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]}), ability="codegen")
 GOOD = {
     "one template with other words": [says(k, ASK + word) for k, word in enumerate(WORDS)],
     "one template with other numbers": [

@@ -52,9 +52,7 @@ def site(tmp_path_factory) -> Path:
 
 
 def test_every_law_key_and_command_is_documented_and_the_reference_has_the_docstrings(site):
-    texts = {
-        name: (site / f"{name}.html").read_text() for name in ("concepts/laws", "reference/configuration")
-    }
+    texts = {name: (site / f"{name}.html").read_text() for name in ("concepts/laws", "reference/configuration")}
     built_in = [name for name in laws if laws[name].function.__module__ == "rlkit.laws.forms"]
     assert [name for name in built_in if f"<code>{name}</code>" not in texts["concepts/laws"]] == []
     assert "<code>actor.optim.lr</code>" in texts["reference/configuration"]
@@ -234,9 +232,7 @@ def test_the_page_of_an_executed_notebook_has_its_text_tables_and_pictures(tmp_p
     drawn = io.BytesIO()
     Image.new("RGB", (4, 4), "red").save(drawn, "PNG")
     picture = {"image/png": base64.b64encode(drawn.getvalue()).decode(), "text/plain": "<Figure>"}
-    table = {
-        "text/html": "<table><tr><th>size</th><th>a|b</th></tr><tr><td>10k</td><td>0.1</td></tr></table>"
-    }
+    table = {"text/html": "<table><tr><th>size</th><th>a|b</th></tr><tr><td>10k</td><td>0.1</td></tr></table>"}
     shown = [{"output_type": "display_data", "metadata": {}, "data": data} for data in (picture, table)]
     shown += [{"output_type": "stream", "name": name, "text": text}
               for name, text in (("stdout", "\x1b[1mpower law\x1b[0m\n"), ("stderr", "100%|####|\n"))]  # fmt: skip

@@ -96,9 +96,7 @@ def test_a_message_that_would_take_long_to_read_is_none(router):
     forged = "import os, json\ndef half(x):\n    d = b'[\"value\", [[\"list\", [[1], [2]]], [\"list\", []]' + b', [\"list\", []]' * 1_200_000 + b']]'\n    os.write(3, len(d).to_bytes(8, 'big'))\n    while d: d = d[os.write(3, d):]\n    return 9"
     reward = grade(router, forged, TRUTHS["calls"])
     assert (reward.correct, reward.parts["reason"]) == (False, "exit: the program sends no message")
-    honest = (
-        "def half(x):\n    return [n / 2 if n % 2 else n // 2 for n in x] if isinstance(x, list) else x / 2"
-    )
+    honest = "def half(x):\n    return [n / 2 if n % 2 else n // 2 for n in x] if isinstance(x, list) else x / 2"
     long = {"functional": "x = list(range(1_000_000))\nassert half(x)[8:10] == [4, 4.5]"}
     assert grade(router, honest, long).correct
 

@@ -47,9 +47,7 @@ def configured(monkeypatch):
         monkeypatch.setenv(key, value)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setattr(backend, "check_machine", lambda config: None)
-    return lambda **changes: rlkit.load(
-        "params/verl_ladder.yaml", {**SIZES, "verl": verl_on_cpu.OVERRIDES, **changes}
-    )
+    return lambda **changes: rlkit.load("params/verl_ladder.yaml", {**SIZES, "verl": verl_on_cpu.OVERRIDES, **changes})
 
 
 def test_an_adapter_is_trained_synced_and_merged(tmp_path, configured):
@@ -86,9 +84,7 @@ def test_a_run_that_was_ended_and_continued_is_whole_in_the_run_store(tmp_path, 
     assert run.status == "finished" and run.summary["steps"] == steps
     table = rlkit.read(run.folder)
     wide = table[table.data_source == "all"].pivot_table(index="step", columns="metric", values="value")
-    assert (
-        list(wide.index) == [*range(steps + 1)] and len(table[table.metric == "critic/score/mean"]) == steps
-    )
+    assert list(wide.index) == [*range(steps + 1)] and len(table[table.metric == "critic/score/mean"]) == steps
     assert wide.index[wide["eval/pass@1"].notna()].tolist() == [0, steps]
     assert (wide["reward/error_rate"].dropna() == 0).all()
     assert wide["rollout_corr/log_ppl_abs_diff"].max() < 5e-3  # vLLM and the trainer compute the same policy
@@ -127,8 +123,4 @@ def _ray_processes() -> list[str]:
     import psutil
 
     mine = [p for p in psutil.process_iter(["name", "uids"]) if p.info["uids"].real == os.getuid()]
-    return [
-        p.info["name"]
-        for p in mine
-        if p.info["name"] in ("raylet", "gcs_server") or "ray::" in p.info["name"]
-    ]
+    return [p.info["name"] for p in mine if p.info["name"] in ("raylet", "gcs_server") or "ray::" in p.info["name"]]

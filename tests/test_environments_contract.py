@@ -164,11 +164,7 @@ class Tools(BaseEnvironment):
         return ActionResult(f"{action}: {params}", 1.0, True, {"success": True})
 
     def sample_params(self, action, rng):
-        return (
-            {"to": "Ann (boss)", "text": 'say "hi"\nand {bye}'}
-            if action == "send_mail"
-            else {"query": "a [b]"}
-        )
+        return {"to": "Ann (boss)", "text": 'say "hi"\nand {bye}'} if action == "send_mail" else {"query": "a [b]"}
 
 
 @pytest.mark.parametrize("text", [text for (text,) in cases("tool_calls")])

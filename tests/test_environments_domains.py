@@ -111,9 +111,7 @@ def test_the_expert_succeeds_and_beats_chance(kind):
     assert np.mean([e.total_reward for e in expert]) > np.mean([e.total_reward for e in random]) + 2
 
 
-@pytest.mark.parametrize(
-    "path", sorted(Path("params").glob("custom_domain*.yaml")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", sorted(Path("params").glob("custom_domain*.yaml")), ids=lambda path: path.stem)
 def test_a_model_trained_by_a_params_file_has_room_for_what_the_expert_says(path):
     chosen = settings(str(path), {})
     env = environments.parse({"kind": chosen["kind"], **chosen["options"]})

@@ -69,9 +69,7 @@ def test_work_that_cannot_be_captured_is_done_as_it_is():
     assert [int(sums()) for _ in range(3)] == [6, 6, 6] and sums.graph is not None
 
 
-@pytest.mark.parametrize(
-    ("dtype", "bound"), [(torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)]
-)
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)])
 @pytest.mark.parametrize(("heads", "kv", "d"), [(14, 2, 64), (6, 6, 32), (2, 2, 24), (28, 4, 128)])
 def test_the_decoding_kernel_computes_the_attention_of_each_row(dtype, bound, heads, kv, d):
     from rlkit.samplers.decode_kernel import attend

@@ -107,9 +107,7 @@ def test_small_designs_are_warned_of_in_words():
     N = np.repeat([3e4, 1e5, 3e5, 1e6], 2)
     df = pd.DataFrame({"N": N, "error": (0.1 + 5 * N**-0.25) * np.exp(0.02 * rng.standard_normal(8))})
     df = df.assign(seed=[0, 1] * 4, run=range(8))
-    fit = rlkit.fit(
-        df, "saturating_power", y="error", x="N", bootstrap=200, cluster="run", holdout=df["N"] > 5e5
-    )
+    fit = rlkit.fit(df, "saturating_power", y="error", x="N", bootstrap=200, cluster="run", holdout=df["N"] > 5e5)
     text = " ".join(fit.warnings)
     assert "Only 1.0 decades of N:" in text
     assert "rest on 6 clusters" in text

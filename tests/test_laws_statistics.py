@@ -257,9 +257,7 @@ def test_a_term_that_vanishes_beside_the_others_takes_none_of_them_along():
     """N^-4 of large models is below the last digit of the other terms, whose size its bound is measured in."""
     N, D = (column.ravel() for column in np.meshgrid(np.geomspace(3e5, 1e8, 6), np.geomspace(20, 500, 8)))
     rng = np.random.default_rng(0)
-    df = pd.DataFrame(
-        {"N": N, "D": D, "y": 0.7 * D**-0.1 * (N / 1e7) ** 0.02 * np.exp(rng.normal(0, 0.01, 48))}
-    )
+    df = pd.DataFrame({"N": N, "D": D, "y": 0.7 * D**-0.1 * (N / 1e7) ** 0.02 * np.exp(rng.normal(0, 0.01, 48))})
     fit = rlkit.fit(df, laws["chinchilla"].pin(alpha=4.0), y="y", bootstrap=0)
     assert set(fit.at_bound) == {"A"} and fit.params["B"] > 0.1
     np.testing.assert_allclose(fit.predict(df), df["y"], rtol=0.15)

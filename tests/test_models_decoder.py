@@ -41,9 +41,7 @@ def padded(prompts, group):
 @pytest.mark.parametrize("bonus", [False, True])
 @pytest.mark.parametrize("chunk", [2**26, 17 * 8])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_selected_log_probs_entropy_and_gradients_equal_float64_softmax(
-    monkeypatch, chunk, temperature, bonus
-):
+def test_selected_log_probs_entropy_and_gradients_equal_float64_softmax(monkeypatch, chunk, temperature, bonus):
     monkeypatch.setattr(logprobs_module, "CHUNK", chunk)  # the smaller one cuts 30 tokens into 4 chunks
     rng = torch.Generator().manual_seed(0)
     hidden, weight = torch.randn(30, 8, generator=rng), torch.randn(17, 8, generator=rng)

@@ -44,17 +44,11 @@ def test_cells_of_every_study_go_on_differing_in_its_reduced_form(name, tmp_path
     for run in plan.runs:
         small(run.config)
     cells = {run.name for run in plan.runs}
-    assert (
-        len({run.id for run in plan.runs})
-        == len(plan.runs)
-        == len(cells) * min(2, len(content.get("seeds", [0])))
-    )
+    assert len({run.id for run in plan.runs}) == len(plan.runs) == len(cells) * min(2, len(content.get("seeds", [0])))
     count = max(1, len(content.get("variants", {})))
     for values in content.get("grid", {}).values():
         count *= len(values)
-    gone = (
-        1 if name.startswith("scalerl") else 0
-    )  # no group is filtered, so that leaving that out is no variant
+    gone = 1 if name.startswith("scalerl") else 0  # no group is filtered, so that leaving that out is no variant
     assert len(cells) == count - gone
     assert any(run.held_out for run in plan.runs) == bool(content.get("holdout"))
 
@@ -67,9 +61,7 @@ def test_what_grows_in_a_file_grows_in_its_reduced_form():
         "holdout": {"data.train_batch_size": [64]},
     }
     made = reduced(content)
-    assert made["grid"] == {"data.train_batch_size": [12, 4, 8]} and made["holdout"] == {
-        "data.train_batch_size": [12]
-    }
+    assert made["grid"] == {"data.train_batch_size": [12, 4, 8]} and made["holdout"] == {"data.train_batch_size": [12]}
     with pytest.raises(UserError, match="more than 7 models"):
         reduced({"study": "s", "run": {}, "grid": {"model.path": list(LADDER)[:8]}}, "f.yaml")
 

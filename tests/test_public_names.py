@@ -47,9 +47,7 @@ def test_the_public_names_are_these_and_another_is_an_attribute_error():
         _ = rlkit.trian
 
 
-@pytest.mark.parametrize(
-    "statement", ["import rlkit", DATA, ROUTER, HELP], ids=["rlkit", "data", "router", "help"]
-)
+@pytest.mark.parametrize("statement", ["import rlkit", DATA, ROUTER, HELP], ids=["rlkit", "data", "router", "help"])
 def test_nothing_heavy_is_loaded_by(statement, loaded):
     assert loaded[statement] == set()
 

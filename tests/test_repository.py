@@ -68,9 +68,7 @@ def test_conda_installs_the_project_with_its_tests_on_the_same_python():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     (pip,) = [item["pip"] for item in environment["dependencies"] if isinstance(item, dict)]
     python = next(item for item in environment["dependencies"] if str(item).startswith("python"))
-    assert python.removeprefix("python") == PROJECT["requires-python"].replace(" ", "") and pip == [
-        "-e .[test]"
-    ]
+    assert python.removeprefix("python") == PROJECT["requires-python"].replace(" ", "") and pip == ["-e .[test]"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.name)
@@ -81,9 +79,7 @@ def test_notebooks_are_clean_thin_and_parameterized(path):
     assert code
     for cell in code:
         assert cell.outputs == [] and cell.execution_count is None
-        assert not re.search(r"^\s*(def|class|async def) ", cell.source, re.MULTILINE), (
-            "code belongs in rlkit/"
-        )
+        assert not re.search(r"^\s*(def|class|async def) ", cell.source, re.MULTILINE), "code belongs in rlkit/"
         assert len([x for x in cell.source.splitlines() if not x.startswith(("import ", "from "))]) <= 15
     assert parameters_of(path), "one cell is tagged parameters"
     assert notebook.metadata.kernelspec.name == "python3"

@@ -41,9 +41,7 @@ def eval_row(task: str, sample: int, correct: bool | None, source: str = "math__
 def test_a_run_comes_back_as_a_tidy_table(tmp_path):
     with RunStore.open(config(seed=3), tmp_path) as store:
         store.update(parameters_non_embedding=np.int64(29_000), held_out_hash="ab", status="finished")
-        store.log(
-            0, {"eval/pass@1": 0.5, "eval/pass@1/math__arithmetic": 0.5, "eval/response_length/mean": 3}
-        )
+        store.log(0, {"eval/pass@1": 0.5, "eval/pass@1/math__arithmetic": 0.5, "eval/response_length/mean": 3})
         store.log_evals(0, [eval_row("a", 0, True), eval_row("a", 1, False), eval_row("b", 0, None)])
         numbers = {"critic/score/mean": np.float32(0.25), "actor/grad_norm": float("nan")}
         store.log(1, {**numbers, "score/openai/gsm8k": 1})
@@ -169,9 +167,7 @@ def test_provenance_is_recorded_and_the_commit_stays_with_the_numbers_that_it_ma
     assert info["process"]["pid"] == os.getpid() and info["status"] == "running"
     assert set(info["git"]) in ({"commit", "dirty"}, set())
     for commit, steps in (("a", 2), ("b", 0), ("c", 1)):
-        monkeypatch.setattr(
-            "rlkit.results.store.git_state", lambda commit=commit: {"commit": commit, "dirty": False}
-        )
+        monkeypatch.setattr("rlkit.results.store.git_state", lambda commit=commit: {"commit": commit, "dirty": False})
         with RunStore.open(config(), tmp_path) as store:
             for step in range(steps):
                 store.log(step, {"x": 1.0})

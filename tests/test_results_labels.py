@@ -123,9 +123,7 @@ def test_brackets_in_names_are_shown_as_they_are(tmp_path, capsys, monkeypatch):
     rlkit.study(file, dry_run=True, root=tmp_path)
     planned = capsys.readouterr().out
     assert "[bold] on, seed 0" in planned and "[/x], seed 0" in planned
-    monkeypatch.setattr(
-        doctor, "findings", lambda: {"[what]": ("[/found]", "[follows]", "pip install 'x[y]'")}
-    )
+    monkeypatch.setattr(doctor, "findings", lambda: {"[what]": ("[/found]", "[follows]", "pip install 'x[y]'")})
     Console(width=200).print(doctor.machine_table())
     assert set(["[what]", "[/found]", "[follows]", "'x[y]'"]) <= set(capsys.readouterr().out.split())
 

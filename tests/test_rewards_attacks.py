@@ -49,9 +49,7 @@ def test_no_scorer_runs_what_a_response_says(monkeypatch):
 
 def test_no_verdict_depends_on_the_units_that_were_read_before():
     """pint adds each unit with a prefix to its own, and would then take that for one to be prefixed."""
-    prefixed = [
-        ("math__x", rf"\\boxed{{5 \\text{{ {unit}}}}}", "5 kg", None) for unit in ("millimeter", "centim")
-    ]
+    prefixed = [("math__x", rf"\\boxed{{5 \\text{{ {unit}}}}}", "5 kg", None) for unit in ("millimeter", "centim")]
     twice = [
         ("math__x", r"\boxed{5 \text{ m}}", r"5 \text{ kilomillimeter}", None),
         ("stem__x", r"\boxed{5 \text{ decamillimeter}}", r"5 \text{ cm}", None),
@@ -106,9 +104,7 @@ SCORERS = {
     "simulation__arcagi1": (TAG, GRIDS, json.dumps),
     "logic__zebra_puzzle_dataset": (TAG, TABLES, json.dumps),
 }
-ATOMS, ODD = (
-    [case["text"] for case in records("odd_answers") if case["kind"] == kind] for kind in ("atom", "odd")
-)
+ATOMS, ODD = ([case["text"] for case in records("odd_answers") if case["kind"] == kind] for kind in ("atom", "odd"))
 ODD += ["9" * 90, "9" * 5000, "[0x" + "f" * 5000 + "]"]
 
 
@@ -120,9 +116,7 @@ def right(name: str, answer: str) -> list:
     return [truth for truth, reward in zip(truths, rewards, strict=True) if reward.correct]
 
 
-@pytest.mark.parametrize(
-    "every", [15, pytest.param(1, marks=pytest.mark.slow(reason="each answer, for minutes"))]
-)
+@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.slow(reason="each answer, for minutes"))])
 @pytest.mark.parametrize("name", SCORERS)
 def test_no_answer_is_right_for_two_truths(name, every):
     _, truths, text = SCORERS[name]

@@ -126,9 +126,7 @@ def test_a_reply_without_a_message_is_an_error_and_no_zero(judge, router, reply)
 
 def test_a_judge_that_never_ends_or_answers_is_an_error_and_never_a_zero(judge):
     judge.raw, judge.drips = b"Content-Length: 10000\r\n\r\n", True
-    with Router(
-        RewardConfig(num_workers=1, judge_url=f"http://127.0.0.1:{judge.server_port}", timeout=2)
-    ) as r:
+    with Router(RewardConfig(num_workers=1, judge_url=f"http://127.0.0.1:{judge.server_port}", timeout=2)) as r:
         reward = r.grade_rows([row("steam")])[0]
     judge.drips = False
     assert reward.value is None and "cannot be asked" in (reward.error or "")

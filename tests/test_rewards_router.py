@@ -164,9 +164,7 @@ def test_slow_answers_are_spread_over_the_workers_and_one_that_has_grown_too_big
 
 def test_an_iterator_that_fails_leaves_no_answers_behind(custom, mark):
     with pytest.raises(ZeroDivisionError):
-        custom.grade_rows(
-            row if k < 64 else 1 // 0 for k, row in enumerate(rows(*["right"] * 65, truth=mark))
-        )
+        custom.grade_rows(row if k < 64 else 1 // 0 for k, row in enumerate(rows(*["right"] * 65, truth=mark)))
     assert [r.correct for r in custom.grade_rows(rows("right", "wrong"))] == [
         True,
         False,

@@ -99,9 +99,7 @@ def sampler(monkeypatch) -> vllm.VllmSampler:
     monkeypatch.setattr(Engine, "kept", False)
     monkeypatch.setattr(Engine, "started", False)
     monkeypatch.setattr(Engine, "free", Engine.free)
-    made = vllm.VllmSampler(
-        load_policy(Model(path="ladder-10k", lora_rank=4)), max_num_seqs=4, max_model_len=32
-    )
+    made = vllm.VllmSampler(load_policy(Model(path="ladder-10k", lora_rank=4)), max_num_seqs=4, max_model_len=32)
     made.sleeps = True
     return made
 
@@ -131,9 +129,7 @@ def test_an_engine_that_sleeps_during_the_update_is_woken_part_by_part(sampler):
 def test_a_group_is_told_when_it_has_ended_and_all_come_in_order(sampler):
     told, prompts = [], [np.array([1, 2])] * 3
     groups = sampler.sample(prompts, 2, seed=0, max_tokens=4, on_finished=told.append)
-    assert [[s.ids.tolist() for s in group] for group in groups] == [
-        [[7 + i, 0], [7 + i, 1]] for i in range(3)
-    ]
+    assert [[s.ids.tolist() for s in group] for group in groups] == [[[7 + i, 0], [7 + i, 1]] for i in range(3)]
     assert [[place for place, _ in ended] for ended in told] == [[4, 5], [2, 3], [0, 1]]
     flat = [s for group in groups for s in group]
     assert all(np.array_equal(ids, flat[place].ids) for ended in told for place, ids in ended)

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (whole programs as one-line strings)
 """The sandbox: what programs can and cannot do, in bubblewrap and in the fallback."""
 
 import contextlib
@@ -89,11 +88,11 @@ def test_a_hostile_program_fails_and_the_next_one_runs(jail, name, program):
     assert works(jail)
 
 
-@pytest.mark.parametrize(
-    "take", ["x = bytearray(90 << 20)", "x = mmap.mmap(-1, 90 << 20); x.write(bytes(90 << 20))"]
-)
+@pytest.mark.parametrize("take", ["x = bytearray(90 << 20)", "x = mmap.mmap(-1, 90 << 20); x.write(bytes(90 << 20))"])
 def test_memory_of_all_processes_is_limited_as_a_sum_shared_memory_too(level, take):
-    program = f"import mmap, os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        {take}\n        time.sleep(9)"
+    program = (
+        f"import mmap, os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        {take}\n        time.sleep(9)"
+    )
     with Jail(choose(level), limits={**LIMITS, "AS": 256 << 20}) as small:
         assert run(small, program + "\ntime.sleep(9)", seconds=9).reason == "memory"
         assert works(small)
@@ -161,9 +160,7 @@ def test_the_end_of_one_program_ends_no_other():
         assert (found.result().stdout, found.result().status) == (b"7\n", 0)
 
 
-@pytest.mark.skipif(
-    resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 6000, reason="few descriptors are allowed"
-)
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 6000, reason="few descriptors are allowed")
 def test_a_program_has_no_descriptor_of_ours_however_many_there_are(level):
     with contextlib.ExitStack() as stack:
         for _ in range(5000):
@@ -189,9 +186,7 @@ def test_a_program_cannot(tight, name, program):
 
 @needs_bubblewrap
 def test_a_program_sees_our_python_its_own_processes_and_no_network(tight):
-    program = (
-        "import errno, os, socket, sys\nprint(errno.errorcode[socket.socket().connect_ex(('127.0.0.1', 9))])"
-    )
+    program = "import errno, os, socket, sys\nprint(errno.errorcode[socket.socket().connect_ex(('127.0.0.1', 9))])"
     program += "\nprint(sum(n.isdigit() for n in os.listdir('/proc')))\nprint(sys.version)"
     assert run(tight, program).stdout.decode() == f"ENETUNREACH\n2\n{sys.version}\n"
 

@@ -279,9 +279,7 @@ def test_what_trains_is_sharded_over_all_gpus_and_the_sampler_over_a_few():
 
 
 @pytest.mark.parametrize(*table("verl_measured"))
-def test_steps_and_memory_of_verl_are_predicted_to_30_and_40_percent(
-    gpus, changes, lengths, phases, step, update
-):
+def test_steps_and_memory_of_verl_are_predicted_to_30_and_40_percent(gpus, changes, lengths, phases, step, update):
     """Tokens of prompts and answers; seconds of a step and its phases, GiB of the update, on H200s (docs/scale.md)."""
     changes = {"trainer.n_gpus_per_node": gpus, **changes}
     found = estimate(load_one("params/verl_real.yaml", changes), "h200", (*lengths, 512))
@@ -354,7 +352,5 @@ def test_greedy_answers_and_passes_that_estimators_ask_for_are_predicted():
 
     plain, remax, optimal = of(), of(adv_estimator="remax"), of(adv_estimator="optimal_token_baseline")
     assert remax.phases["grading"] == pytest.approx(1.5 * plain.phases["grading"])
-    assert remax.flops - remax.steps * remax.update_flops > 1.2 * (
-        plain.flops - plain.steps * plain.update_flops
-    )
+    assert remax.flops - remax.steps * remax.update_flops > 1.2 * (plain.flops - plain.steps * plain.update_flops)
     assert "log-probs" not in plain.phases and optimal.phases["log-probs"] > 0

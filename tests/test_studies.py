@@ -90,9 +90,7 @@ def edit(project: Path, old: str, new: str) -> None:
 def test_every_cell_and_seed_is_a_run_and_overrides_reach_them(project):
     plan = make_plan("params/tiny.yaml")
     names = [f"{r.config.study} {r.config.model.path} {r.config.seed} {r.held_out}" for r in plan.runs]
-    assert names == [
-        f"tiny ladder-{size} {seed} {size == '60k'}" for size in ("30k", "60k") for seed in (0, 1)
-    ]
+    assert names == [f"tiny ladder-{size} {seed} {size == '60k'}" for size in ("30k", "60k") for seed in (0, 1)]
     assert len({run.id for run in plan.runs}) == 4
     grid = {"grid.model.path": ["ladder-60k", "ladder-1m"]}
     plan = make_plan("params/tiny.yaml", {"run.trainer.total_training_steps": 7, **grid, "seeds": [5]})

@@ -112,9 +112,7 @@ def test_a_run_through_slurm_goes_on_after_its_node_failed(study_file, slurm, ca
     assert "lost (NODE_FAIL); it continues from its last checkpoint" in capsys.readouterr().out
     assert rlkit.read("outputs/spread", "train/accuracy").step.tolist() == [1, 2, 3, 4, 5, 6]
     notebooks = list(Path("outputs/spread/notebooks").iterdir())
-    assert {path.suffix for path in notebooks} == {".ipynb"} and "analyse.ipynb" in {
-        path.name for path in notebooks
-    }
+    assert {path.suffix for path in notebooks} == {".ipynb"} and "analyse.ipynb" in {path.name for path in notebooks}
 
 
 def test_what_slurm_refuses_is_its_own_sentence(slurm, tmp_path, monkeypatch):

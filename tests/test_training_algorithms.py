@@ -70,9 +70,7 @@ def gradient(batch=None, reference=None, **changes) -> dict[str, torch.Tensor]:
 def test_the_gradient_does_not_depend_on_the_micro_batch(loss, mode, terms):
     reference = Decoder(tiny.model(seed=7).double(), frozen=True) if terms else None
     actor = {"loss_agg_mode": mode, "policy_loss": {"loss_mode": loss, "dro_beta": 0.1}, **terms}
-    one, *split = (
-        gradient(reference=reference, actor=actor | {"ppo_micro_batch_size": size}) for size in (0, 1, 3)
-    )
+    one, *split = (gradient(reference=reference, actor=actor | {"ppo_micro_batch_size": size}) for size in (0, 1, 3))
     assert max(g.abs().max() for g in one.values()) > 1e-4
     for found in split:
         torch.testing.assert_close(found, one, atol=1e-6, rtol=0)
@@ -172,9 +170,7 @@ def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_rew
     """All 25 two-token responses of a 5-token policy, weighted by their probability: the mean of the
     gradient estimates is the gradient of the expected reward, through prompts, masks and temperature."""
     temperature, reward_of = 1.3, lambda a, b: float(a == 2) + 0.5 * float(b == 4)
-    c = config(
-        rollout__temperature=temperature, actor__loss_agg_mode="token-sum", algorithm__adv_estimator="remax"
-    )
+    c = config(rollout__temperature=temperature, actor__loss_agg_mode="token-sum", algorithm__adv_estimator="remax")
     responses = np.array(list(itertools.product(range(5), repeat=2)))
     prompt = np.array([1, 2, 3])
     model = tiny.model(vocab_size=5)
@@ -306,9 +302,7 @@ def test_an_adapters_dropout_is_on_in_the_update_alone(monkeypatch, dropout):
     model, modes = tiny.adapted(), []
     u = learning(config(model__lora_rank=4, model__lora_dropout=dropout), model)
     backward = u.actor.stepper.backward
-    monkeypatch.setattr(
-        u.actor.stepper, "backward", lambda loss: modes.append(model.training) or backward(loss)
-    )
+    monkeypatch.setattr(u.actor.stepper, "backward", lambda loss: modes.append(model.training) or backward(loss))
     learn(u, tiny.batch(LENGTHS), step=1)
     assert modes and all(mode is (dropout > 0) for mode in modes) and not model.training
 

@@ -27,9 +27,7 @@ def rollout(reward: Reward, length: int = 3, mask=None, turn_rewards=None, promp
 
 
 @pytest.mark.parametrize(*table("rollouts_comparable"))
-def test_a_failed_grader_is_no_wrong_answer_and_a_lone_one_of_a_group_is_not_trained_on(
-    answers, n, most, kept, counts
-):
+def test_a_failed_grader_is_no_wrong_answer_and_a_lone_one_of_a_group_is_not_trained_on(answers, n, most, kept, counts):
     """1 is right, 0 wrong and x not graded."""
     rewards = {"1": Reward.of(True), "0": Reward.of(False), "x": FAILED}
     found, told = comparable([rollout(rewards[a]) for a in answers], n=n, max_error_rate=most, step=1)

@@ -108,9 +108,7 @@ def test_an_adapter_is_opened_over_the_warm_start_that_it_was_trained_over(adapt
 
 def test_a_policy_is_not_exported_into_the_folder_that_it_comes_from(tmp_path):
     model = export("ladder-10k", tmp_path / "model")
-    with pytest.raises(
-        UserError, match="model/sub lies in .*model, which is exported: give a folder outside"
-    ):
+    with pytest.raises(UserError, match="model/sub lies in .*model, which is exported: give a folder outside"):
         export(model, model / "sub")
     assert not (model / "sub").exists()
 

@@ -395,9 +395,7 @@ def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(
 def test_a_checkpoint_that_is_none_is_told_before_the_warm_start(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "warm")
-    with pytest.raises(
-        UserError, match=f"resume_from_path is '{name}', which is no checkpoint: give outputs/"
-    ):
+    with pytest.raises(UserError, match=f"resume_from_path is '{name}', which is no checkpoint: give outputs/"):
         train(config(trainer__resume_from_path=name), tmp_path)
     assert not (tmp_path / "warm").exists()
 
@@ -422,9 +420,7 @@ def test_an_adapter_goes_on_over_the_warm_start_that_it_was_trained_over(tmp_pat
                 train(again, tmp_path / root)
             shutil.copytree(own, tmp_path / key / other)
             longer = train(again, tmp_path / root)
-        named = {
-            f"step_000006/model/{name}: the bytes differ" for name in ("README.md", "adapter_config.json")
-        }
+        named = {f"step_000006/model/{name}: the bytes differ" for name in ("README.md", "adapter_config.json")}
         assert set(differences(whole.folder, longer.folder)) <= named  # which hold the path of the warm start
 
 

@@ -57,9 +57,7 @@ def equal(one, other) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on_to_the_same_bits(
-    tmp_path, monkeypatch
-):
+def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     whole = start(config())
     monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "other")
     monkeypatch.setattr(warm_start, "LOOK_EVERY", 4)
@@ -205,9 +203,7 @@ def test_moments_on_the_host_change_nothing_and_are_on_the_device_for_the_step_a
 def test_a_start_trained_on_a_gpu_is_another_than_one_of_the_cpu(monkeypatch):
     on_cpu = warm_cache.place(config())
     monkeypatch.setattr(warm_cache, "cuda_here", lambda: True)
-    changes = [
-        dict(trainer__device=device, trainer__tf32=tf32) for device in ("auto", "cuda") for tf32 in (0, 1)
-    ]
+    changes = [dict(trainer__device=device, trainer__tf32=tf32) for device in ("auto", "cuda") for tf32 in (0, 1)]
     places = {warm_cache.place(config(**dotted)) for dotted in changes}
     assert len(places) == 2 and on_cpu not in places
     assert warm_cache.place(config()) == on_cpu  # trainer.device is cpu

@@ -49,9 +49,7 @@ def equation(instructions: str = "brief") -> Task:
     return environment_task(environments.parse(world), "3x + 7 = 16")
 
 
-def run(
-    task: Task, turns: list[list[int]], folder=None, length: int = 900, turn: int = 0, model: str = "/none"
-):
+def run(task: Task, turns: list[list[int]], folder=None, length: int = 900, turn: int = 0, model: str = "/none"):
     from omegaconf import OmegaConf
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -133,8 +131,7 @@ def test_any_stop_token_of_the_generation_config_ends_an_answer(tmp_path):
     GenerationConfig(eos_token_id=[STOP, other]).save_pretrained(tmp_path)
     answer = [*said("42", ended=False), other]
     finished = [
-        run(sources.parse("arithmetic").task(0), [answer], length=3, model=m)[0]
-        for m in ("/none", str(tmp_path))
+        run(sources.parse("arithmetic").task(0), [answer], length=3, model=m)[0] for m in ("/none", str(tmp_path))
     ]
     assert [out.extra_fields[PLACE]["finish_reason"] for out in finished] == ["length", "stop"]
 

@@ -155,9 +155,7 @@ def test_every_estimator_of_the_local_trainer_is_known_to_verl_or_refused():
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, AdvantageEstimator
 
     checks.check(on_verl())  # rlkit's own are registered by now
-    own = {str(getattr(k, "value", k)) for k in ADV_ESTIMATOR_REGISTRY} - {
-        e.value for e in AdvantageEstimator
-    }
+    own = {str(getattr(k, "value", k)) for k in ADV_ESTIMATOR_REGISTRY} - {e.value for e in AdvantageEstimator}
     verl_s = {"grpo_vectorized", "rloo_vectorized", "opo", "gpg", "gdpo", "grpo_passk"}
     assert own - verl_s <= set(checks.NEVER["algorithm.adv_estimator"])
 

@@ -270,9 +270,7 @@ def test_an_answer_that_cannot_be_graded_raises_and_is_told_and_is_no_zero(tmp_p
 
 def test_a_custom_reward_function_is_called_through_the_router(tmp_path, monkeypatch):
     file = tmp_path / "mine.py"
-    file.write_text(
-        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 0.25\n"
-    )
+    file.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 0.25\n")
     monkeypatch.setitem(REWARD, "custom_reward_function", f"{file}:compute_score")
     assert call(sources.parse("arithmetic").task(0), "x")["score"] == 0.25
 

@@ -53,9 +53,7 @@ class BaseAgent:
         """The next action, and its value or parameters."""
         raise UserError(f"{type(self).__name__} does nothing yet: write select_action(state, valid_actions).")
 
-    async def run_episode(
-        self, env: BaseEnvironment | str, problem: str | Problem, *, seed: int = 0
-    ) -> Trajectory:
+    async def run_episode(self, env: BaseEnvironment | str, problem: str | Problem, *, seed: int = 0) -> Trajectory:
         """Play one episode on a copy of `env`, or of the environment of that name, so that any number can run at once.
         Raises UserError for a problem that makes no sense, BrokenEnvironment where the environment fails."""
         episode = Episode.begin(env, problem)

@@ -236,9 +236,7 @@ def check_items(given: Any, kind: type, noun: str, source: str) -> Sequence[Any]
     """`given`. Raises UserError unless it is a list of `kind` alone, with at least one item."""
     if isinstance(given, list | tuple) and given and all(isinstance(item, kind) for item in given):
         return given
-    raise UserError(
-        f"There are no {noun} to train on in {str(given)[:100]}: {source} returns a list of them."
-    )
+    raise UserError(f"There are no {noun} to train on in {str(given)[:100]}: {source} returns a list of them.")
 
 
 def section_of(policy: Policy) -> Model:

@@ -38,9 +38,7 @@ class WarmStart(Section):
 class Model(Section):
     """The policy."""
 
-    path: str = Field(
-        default="ladder-100k", examples=["ladder-30k", "ladder-100k", "ladder-300k", "Qwen/Qwen2.5-0.5B"]
-    )
+    path: str = Field(default="ladder-100k", examples=["ladder-30k", "ladder-100k", "ladder-300k", "Qwen/Qwen2.5-0.5B"])
     """A ladder size (ladder-10k … ladder-300m), smollm2-135m-instruct, a folder, or a Hugging Face hub id."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Precision of passes; weights that train stay in float32. float16 rounds finer than bfloat16, so that sampler

@@ -78,9 +78,7 @@ def reduced(content: Mapping[str, Any], where: str = "") -> dict[str, Any]:
         if key != "model.path":
             return FEWEST[key] * (place + 1)
         if place >= len(MODELS):
-            raise UserError(
-                f"{where} has more than {len(MODELS)} models, for which --scale tiny has no small ones."
-            )
+            raise UserError(f"{where} has more than {len(MODELS)} models, for which --scale tiny has no small ones.")
         return MODELS[place]
 
     def changed(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -218,9 +218,7 @@ class TaskStream:
     those of `evaluation.suites`; side "sft" is the part that `data.sft_ratio` sets aside. Raises UserError where
     more tasks are asked for than exist."""
 
-    def __init__(
-        self, config: RunConfig, held_out: Iterable[Task], side: Literal["rl", "sft"] = "rl"
-    ) -> None:
+    def __init__(self, config: RunConfig, held_out: Iterable[Task], side: Literal["rl", "sft"] = "rl") -> None:
         self.config, self._side, data = config, side, config.data
         self._left_out: Counter[str] = Counter()
         self.suites = suites(config, self._left_out)  # tasks by the suite's name

@@ -50,9 +50,7 @@ def as_text(value: Any, what: str) -> str:
     """A ground truth that is text or a number, as text. UserError: it is another value, or empty."""
     text = repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
     if not isinstance(text, str) or not text.strip():
-        raise UserError(
-            f"The ground truth of {what} must be text that is not empty, not {str(value)[:80]!r}."
-        )
+        raise UserError(f"The ground truth of {what} must be text that is not empty, not {str(value)[:80]!r}.")
     return text.strip()
 
 

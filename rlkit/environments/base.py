@@ -167,9 +167,7 @@ class BaseEnvironment(Component, metaclass=AttributesMeta):
         if name.startswith("_"):
             super().__setattr__(name, value)
         elif name in type(self).model_fields:
-            raise UserError(
-                f"{own} is an option, which stays as it is: keep what changes under another name."
-            )
+            raise UserError(f"{own} is an option, which stays as it is: keep what changes under another name.")
         elif name != "problem" and hasattr(BaseEnvironment, name) and not hasattr(BaseModel, name):
             raise UserError(f"{own} belongs to every environment: keep yours under another name.")
         else:

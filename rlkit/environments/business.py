@@ -90,9 +90,7 @@ class Business(BaseEnvironment):
     budget or staff.
     """
 
-    purpose: ClassVar[str] = (
-        "Choose the option with the highest EV + aversion * CVaR within budget and staff."
-    )
+    purpose: ClassVar[str] = "Choose the option with the highest EV + aversion * CVaR within budget and staff."
     actions: ClassVar[dict[str, str]] = {
         "analyze_situation": "learn the chances of each market state (costs 0.1)",
         "identify_options": "learn cost and staff of every option (costs 0.1)",
@@ -105,9 +103,7 @@ class Business(BaseEnvironment):
     """Options of a generated case."""
 
     _case: Case = PrivateAttr()
-    _known: frozenset[str] = (
-        PrivateAttr()
-    )  # what the agent has found out: "market", "options", names of options
+    _known: frozenset[str] = PrivateAttr()  # what the agent has found out: "market", "options", names of options
     _decision: str = PrivateAttr("")
 
     def problem(self, rng: np.random.Generator) -> Problem:

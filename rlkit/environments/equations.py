@@ -53,9 +53,7 @@ def parse_side(text: str) -> Side:
 def _terms(node: ast.expr) -> Side:
     """The terms of a syntax tree; ValueError where it is not linear. Nothing is ever evaluated."""
     match node:
-        case ast.Constant(value=int() | float() as number) if (
-            not isinstance(number, bool) and abs(number) <= LARGEST
-        ):
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool) and abs(number) <= LARGEST:
             return (Term(Fraction(str(number)), ""),)
         case ast.Name(id=name) if len(name) == 1:
             return (Term(Fraction(1), name),)

@@ -185,9 +185,7 @@ def _groups(df: pd.DataFrame, kept: pd.DataFrame, group: str, one: Any) -> dict[
     return fits
 
 
-def fit_coverage(
-    df: pd.DataFrame, ks: Sequence[int] | None = None, bootstrap: int = 2000, seed: int = 0
-) -> LawFit:
+def fit_coverage(df: pd.DataFrame, ks: Sequence[int] | None = None, bootstrap: int = 2000, seed: int = 0) -> LawFit:
     """Fit the coverage law -ln pass@k = a·k^-b to pass@k averaged over problems, by least squares in ln(-ln pass@k).
     Points of a curve share samples, so problems are resampled. df: one row a problem, with its samples n and the
     correct ones c; ks: default 1, 2, 5, 10 … up to the smallest n. Points of 0 or 1 are left out, resamples with one
@@ -287,9 +285,7 @@ def with_draws(one: LawFit, values: np.ndarray, asked: int, units: int, notes: S
     solved = minimise(one.problem, start, targets, weights, one.loss, 1e-12)
     # An estimate at a bound has no slope there, so that a draw may have to start elsewhere.
     pool, first = intervals.known_optima(one), np.arange(min(8, len(values)))
-    again = intervals.refit(
-        replace(one.problem, central=False), one.loss, pool, one.z, targets, weights, first
-    )
+    again = intervals.refit(replace(one.problem, central=False), one.loss, pool, one.z, targets, weights, first)
     better = np.flatnonzero(again.objective < solved.objective * (1 - 1e-6))
     solved.put(better, Solution(*(part[better] for part in again)))
     usable = np.isfinite(solved.objective)

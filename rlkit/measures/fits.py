@@ -119,9 +119,7 @@ def by_cell(df: pd.DataFrame, evals: pd.DataFrame) -> tuple[dict[str, LawFit], p
     return laws, _errors(df)
 
 
-def by_domain(
-    df: pd.DataFrame, evals: pd.DataFrame
-) -> dict[str, tuple[dict[str, dict[str, LawFit]], pd.DataFrame]]:
+def by_domain(df: pd.DataFrame, evals: pd.DataFrame) -> dict[str, tuple[dict[str, dict[str, LawFit]], pd.DataFrame]]:
     """Error of each domain along training, by model: laws by domain and cell, and the rates of the first cell."""
     check_varied(evals, "data_source")
     fitted = evals[~evals["held_out"].astype(bool)].assign(domain=lambda t: t["data_source"].map(domain_name))
@@ -144,10 +142,7 @@ def coverage(evals: pd.DataFrame) -> tuple[dict[str, LawFit], pd.DataFrame]:
     counts = last.agg(n="count", c="sum").astype(int).reset_index("cell")
     cells = [cell for cell in in_order(evals, "cell")["cell"] if cell in set(counts["cell"])]
     found = _those_that_fit(fit_coverage, {str(cell): counts[counts["cell"] == cell] for cell in cells})
-    curves = [
-        pd.DataFrame({"cell": c, "k": one.table.columns["k"], "pass@k": one.table.y})
-        for c, one in found.items()
-    ]
+    curves = [pd.DataFrame({"cell": c, "k": one.table.columns["k"], "pass@k": one.table.y}) for c, one in found.items()]
     return found, remember(pd.concat(curves, ignore_index=True), evals, "cell")
 
 
@@ -157,9 +152,7 @@ def environment_steps(df: pd.DataFrame, evals: pd.DataFrame) -> LawFit:
     taken = df[(df["metric"] == name) & (df["value"] > 0)].set_index(["run", "step"])["value"]
     if taken.empty:
         raise UserError("No run of the study trained in an environment.")
-    seen = evals.join(taken.rename("environment steps"), on=["run", "step"]).dropna(
-        subset="environment steps"
-    )
+    seen = evals.join(taken.rename("environment steps"), on=["run", "step"]).dropna(subset="environment steps")
     return fit_pass_rates(seen, "logit_linear", x="environment steps", along=True)
 
 
@@ -232,9 +225,7 @@ def rollouts_law(evals: pd.DataFrame, df: pd.DataFrame, bootstrap: int = 1000) -
     return with_draws(one, _best(runs, draws)[0], bootstrap, max(len(runs) - len(size), 1) + 1, notes)
 
 
-def _rates(
-    evals: pd.DataFrame, df: pd.DataFrame, count: int = 6
-) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+def _rates(evals: pd.DataFrame, df: pd.DataFrame, count: int = 6) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     """Runs with their split, budgets (k,), and pass@1 (runs, k, problems), NaN where an evaluation lacks a problem."""
     runs = df.drop_duplicates("run").set_index("run")[[ROLLOUTS, BATCH]].astype(int).sort_index()
     if (several := runs[ROLLOUTS].nunique()) < 3:

@@ -42,9 +42,7 @@ class Product:
     dropout, run as peft wrote them. `head_dims` are sizes of heads whose outputs are `interleaved`, or 0.
     """
 
-    def __init__(
-        self, modules: Sequence[Any], dtype: torch.dtype, frozen: bool, head_dims: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, modules: Sequence[Any], dtype: torch.dtype, frozen: bool, head_dims: Sequence[int] = ()) -> None:
         self.dtype, self.frozen, self.head_dims = dtype, frozen, head_dims or [0] * len(modules)
         self.adapters = [] if frozen else [adapter_of(m) for m in modules]
         self.modules = modules if "own forward" in self.adapters else None
@@ -204,9 +202,7 @@ class Decoder:
         checkpointing: keep only the input of each layer for the backward pass and compute the rest again.
     """
 
-    def __init__(
-        self, model: Any, frozen: bool = False, checkpointing: bool = False, kernels: Kernels = EAGER
-    ) -> None:
+    def __init__(self, model: Any, frozen: bool = False, checkpointing: bool = False, kernels: Kernels = EAGER) -> None:
         self.base = base = base_of(model)
         config = base.config
         require_supported(config, "model.path")

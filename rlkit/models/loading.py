@@ -86,9 +86,7 @@ class Policy:
         return tokenizer.batch_decode(lists, skip_special_tokens=True)
 
 
-def load_policy(
-    config: Model, *, path: str | Path | None = None, seed: int = 0, device: str = "cpu"
-) -> Policy:
+def load_policy(config: Model, *, path: str | Path | None = None, seed: int = 0, device: str = "cpu") -> Policy:
     """The policy of a run's `model` section, of the weights at `path` where it is given, with a fresh LoRA adapter
     where `lora_rank` is set; `seed` is of random ladder weights and of the adapter's. Raises UserError: nothing is
     there, it does not run here, or there is no chat template."""

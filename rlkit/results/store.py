@@ -140,9 +140,7 @@ class RunStore:
         columns or none."""
         new = pd.DataFrame([{"step": step, **plain(row)} for row in rows]).astype(_TYPES)
         old = self._evals()
-        self._replace_evals(
-            new if old is None else pd.concat([old[old["step"] != step], new], ignore_index=True)
-        )
+        self._replace_evals(new if old is None else pd.concat([old[old["step"] != step], new], ignore_index=True))
 
     def truncate(self, step: int) -> None:
         """Drop everything logged after `step`: a resumed run logs those steps again, once."""

@@ -20,9 +20,7 @@ AUDIT_SECONDS = 5.0  # that an answer of the audit may take
 _FIELDS = ("data_source", "response", "ground_truth")
 
 
-def score_file(
-    path: str | Path, out: str | Path | None = None, config: RewardConfig | None = None
-) -> dict[str, Any]:
+def score_file(path: str | Path, out: str | Path | None = None, config: RewardConfig | None = None) -> dict[str, Any]:
     """Score a JSON-lines file (data_source, response, ground_truth, extra_info) into `out` (or NAME.scored.jsonl); its
     lines, in the order of the input, have value, correct, parts, error and the scorer.
 

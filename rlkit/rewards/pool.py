@@ -220,9 +220,7 @@ def shared_router(config: RewardConfig) -> Router:
 os.register_at_fork(after_in_child=shared_router.cache_clear)
 
 
-def score(
-    data_source: str, response: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None
-) -> Reward:
+def score(data_source: str, response: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None) -> Reward:
     """The reward of one answer, through a router that is started at the first call and then kept. An unknown
     data_source is an error that names the nearest known ones."""
     return shared_router(RewardConfig()).grade_rows([(data_source, response, ground_truth, extra_info)])[0]  # type: ignore[arg-type]  # frozen, so it has a hash

@@ -157,9 +157,7 @@ def functions(channel: Channel, program: str, prefix: str) -> NoReturn:
             except BaseException as error:
                 # as the nearest built-in class, its own class's name, and its arguments
                 base = next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
-                args = [
-                    a if isinstance(a, str | float | bool) or type(a) is int else str(a) for a in error.args
-                ]
+                args = [a if isinstance(a, str | float | bool) or type(a) is int else str(a) for a in error.args]
                 channel.send("raise", base, type(error).__name__, args)
     os._exit(0)
 

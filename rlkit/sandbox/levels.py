@@ -125,9 +125,7 @@ class Jail(contextlib.AbstractContextManager["Jail"]):
             self.close()
             raise RuntimeError(f"The sandbox does not start: {said or 'it gives no reason'}") from None
 
-    def start(
-        self, streams: Sequence[int], sockets: Sequence[socket.socket], seconds: float, **job: Any
-    ) -> None:
+    def start(self, streams: Sequence[int], sockets: Sequence[socket.socket], seconds: float, **job: Any) -> None:
         """Have a job done. Its descriptors 0, 1 and 2 are `streams` (nothing where there are none), the next are the
         sockets, which it has from then on."""
         ours, theirs = socket.socketpair()

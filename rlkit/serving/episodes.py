@@ -125,9 +125,7 @@ class Solver:
     where an episode beside others outlasts `timeout`). A client that leaves ends its own waiting; the episode goes on.
     """
 
-    def __init__(
-        self, policy: Any, sampler: Sampler, domains: dict[str, BaseEnvironment], settings: Settings
-    ) -> None:
+    def __init__(self, policy: Any, sampler: Sampler, domains: dict[str, BaseEnvironment], settings: Settings) -> None:
         self.domains, self.settings, self.metrics = domains, settings, Metrics()
         self.chat, self.batcher = ChatTokens(policy), Batcher(sampler)
         usual = LONG_TURN if any(e.multiline for e in domains.values()) else TURN

@@ -56,9 +56,7 @@ def device_named(name: str, threads: int = 0) -> Device:
         if all(re.search(rf"{part}\b", gpu, re.I) for part in key.split("-")):
             mebibytes = re.search(r"\d+", memory)
             return device._replace(memory_gb=int(mebibytes[0]) * MIB / 1e9) if mebibytes else device
-    raise UserError(
-        f"The speed of {gpu!r} is not known here: name a like device, one of {', '.join(DEVICES)}."
-    )
+    raise UserError(f"The speed of {gpu!r} is not known here: name a like device, one of {', '.join(DEVICES)}.")
 
 
 @cache

@@ -86,9 +86,7 @@ def estimate(config: RunConfig, device: str = "here", lengths: tuple[int, ...] =
     evaluations = 1 + -(-steps // (config.trainer.test_freq or steps))
     phases, update = _step(plan)
     sampled = steps * plan.shape.forward(_work(plan, data.train_batch_size, config.rollout.n))
-    sampled += (
-        steps * config.algorithm.needs.greedy * plan.shape.forward(_work(plan, data.train_batch_size, 1))
-    )
+    sampled += steps * config.algorithm.needs.greedy * plan.shape.forward(_work(plan, data.train_batch_size, 1))
     sampled += evaluations * plan.shape.forward(_work(plan, e.size, e.n))
     engine = VERL_START if plan.verl else ENGINE * (plan.sampler == "vllm")
     loaded = plan.item * plan.shape.parameters / LOADED
@@ -177,9 +175,7 @@ def _step(plan: Plan) -> tuple[dict[str, float], float]:
     answers, critic = prompts * c.rollout.n, needs.critic
     sampled = answers + prompts * needs.greedy
     minis, rounds = max(1, a.mini_batches(prompts)), a.ppo_epochs + critic * c.critic.ppo_epochs
-    several = (
-        plan.verl or a.ppo_epochs > 1 or minis > 1 or c.algorithm.use_kl_in_reward or needs.sum_pi_squared
-    )
+    several = plan.verl or a.ppo_epochs > 1 or minis > 1 or c.algorithm.use_kl_in_reward or needs.sum_pi_squared
     passes = several + plan.reference + critic + needs.sum_pi_squared
     work = _work(plan, prompts, c.rollout.n, c.rollout.n if plan.verl else 1)
     update = (shape.training(work) + shape.forward(work) * again) * rounds
@@ -198,8 +194,7 @@ def _step(plan: Plan) -> tuple[dict[str, float], float]:
         "rollout": _rollout(plan, sampled),
         "grading": _grading(c, sampled),
         "log-probs": _passes(plan, forward * passes, passes * minis, kernels * eager, VERL_FORWARD),
-        "update": _passes(plan, computed, rounds * minis, both * launch, VERL_UPDATE * (1 + again / 2))
-        + moved,
+        "update": _passes(plan, computed, rounds * minis, both * launch, VERL_UPDATE * (1 + again / 2)) + moved,
         "sync": 3 * copied / (BANDWIDTH * plan.device.bytes_per_second),
         "host": VERL_STEP if plan.verl else HOST * answers,
     }

@@ -115,13 +115,9 @@ def parent_of(config: RunConfig) -> tuple[Path, int] | None:
     folder, key = Path(path).absolute(), f"trainer.resume_from_path is {path!r}"
     step = folder.name.removeprefix("step_")
     if not step.isdecimal() or not folder.is_dir():
-        raise UserError(
-            f"{key}, which is no checkpoint: give outputs/<study>/runs/<id>/checkpoints/step_<number>."
-        )
+        raise UserError(f"{key}, which is no checkpoint: give outputs/<study>/runs/<id>/checkpoints/step_<number>.")
     if int(step) >= steps:
-        raise UserError(
-            f"{key}, a checkpoint of step {int(step)}: raise trainer.total_training_steps = {steps}."
-        )
+        raise UserError(f"{key}, a checkpoint of step {int(step)}: raise trainer.total_training_steps = {steps}.")
     return folder, int(step)
 
 
@@ -129,9 +125,7 @@ def _fork(run: "TrainingRun", folder: Path, step: int) -> None:
     """Go on from a checkpoint of another run, whose steps until then become this run's."""
     parent, key = folder.parents[1], f"trainer.resume_from_path is {str(folder)!r}"
     if (wrong := problem(folder)) is not None:
-        raise UserError(
-            f"{key}, which is no whole checkpoint ({wrong}): give another one of {folder.parent}."
-        )
+        raise UserError(f"{key}, which is no whole checkpoint ({wrong}): give another one of {folder.parent}.")
     try:
         _load(run, folder)
     except (RuntimeError, ValueError, KeyError, TypeError, FileNotFoundError) as error:

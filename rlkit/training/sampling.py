@@ -162,9 +162,7 @@ def _sampled_ahead(run: "TrainingRun", every: int) -> list[Sampled]:
     return [(drawn[i * n : (i + size) * n], greedy[i : i + size]) for i in starts]
 
 
-def _sampled(
-    run: "TrainingRun", tasks: Sequence[Task], purpose: str, n: int, temperature: float
-) -> list[Rollout]:
+def _sampled(run: "TrainingRun", tasks: Sequence[Task], purpose: str, n: int, temperature: float) -> list[Rollout]:
     """`n` rollouts of each task, counted."""
     c, ledger, shape = run.config, run.ledger, run.learning.actor.shape
     rollouts = sample(

@@ -169,9 +169,7 @@ class Learning:
         assert batch.advantages is not None
         return rows[(batch.advantages[rows] != 0).any(-1)]
 
-    def _loss(
-        self, batch: Batch, part: Rows, scale: dict[str, int], weights: Tensor
-    ) -> tuple[Tensor, dict[str, Any]]:
+    def _loss(self, batch: Batch, part: Rows, scale: dict[str, int], weights: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """A pass's share of the loss, in which tokens of a sequence count by `weights` (B, 1); and its numbers."""
         c, actor, weight = self.config, self.config.actor, weights[part.rows]
         mask, sampled = part.cut(batch.mask), part.cut(batch.sampler_logprobs)

@@ -27,7 +27,5 @@ class ComparableGroups(ReplayBuffer):
             lone = {uid for uid in selected_prompt_uids if sizes[uid] == 1}
             self._clear_groups(partition_id, lone)
             selected_prompt_uids = [uid for uid in selected_prompt_uids if uid not in lone]
-            partition_snapshot = {
-                k: tag for k, tag in partition_snapshot.items() if k.split("_")[0] not in lone
-            }
+            partition_snapshot = {k: tag for k, tag in partition_snapshot.items() if k.split("_")[0] not in lone}
         return super()._materialize_batch(partition_id, selected_prompt_uids, partition_snapshot)

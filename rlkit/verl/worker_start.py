@@ -15,9 +15,7 @@ from transformers import AutoModelForTokenClassification
 from rlkit.registry import PLUGINS, load_plugins
 
 
-def load_valuehead_model(
-    local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool
-) -> Any:
+def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
     """The model at a path with one output a token, named and called as verl's own."""
     model = AutoModelForTokenClassification.from_pretrained(
         local_path, dtype=torch_dtype, config=model_config, trust_remote_code=trust_remote_code

@@ -41,9 +41,7 @@ def with_sympy(episodes: list[Trajectory]) -> float:
         truth = sympy.solve(left - right, X)
         for step in episode.transitions:
             try:
-                left, right = (
-                    move(side, step.action, str(step.params.get("value", ""))) for side in (left, right)
-                )
+                left, right = (move(side, step.action, str(step.params.get("value", ""))) for side in (left, right))
             except (UserError, ZeroDivisionError):
                 continue
             assert sympy.solve(left - right, X) == truth
@@ -53,9 +51,7 @@ def with_sympy(episodes: list[Trajectory]) -> float:
 def to_sympy(side: Side) -> sympy.Expr:
     """The side as a sympy expression."""
     inner = (to_sympy(i) if isinstance(i, tuple) else X if i else 1 for _, i in side)
-    return sympy.Add(
-        *(sympy.Rational(c.numerator, c.denominator) * i for (c, _), i in zip(side, inner, strict=True))
-    )
+    return sympy.Add(*(sympy.Rational(c.numerator, c.denominator) * i for (c, _), i in zip(side, inner, strict=True)))
 
 
 def move(side: sympy.Expr, action: str, value: str) -> sympy.Expr:

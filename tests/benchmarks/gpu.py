@@ -210,9 +210,7 @@ def in_a_process(name: str, system: str, options: argparse.Namespace) -> dict:
         *(["--dry"] if options.dry else []),
     ]
     with log.open("w") as file:
-        process = subprocess.Popen(
-            command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             process.wait(options.timeout)
         except subprocess.TimeoutExpired:
@@ -221,11 +219,7 @@ def in_a_process(name: str, system: str, options: argparse.Namespace) -> dict:
             with suppress(ProcessLookupError):  # an engine in a process of its own would keep the card
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return (
-        json.loads(part.read_text())
-        if part.exists()
-        else {"case": name, "system": system, "failed": str(log)}
-    )
+    return json.loads(part.read_text()) if part.exists() else {"case": name, "system": system, "failed": str(log)}
 
 
 def line(row: dict, rows: list[dict]) -> str:

@@ -26,9 +26,7 @@ def steps(changes: dict[str, Any]) -> dict[str, Any]:
     from rlkit.sizing.memory import Plan, memory, total
     from rlkit.training.loop import rl_step
 
-    config = config_of(
-        CASE | ({"dry": True, "tokens": 8, "prompts": 2} if device() == "cpu" else {}), **changes
-    )
+    config = config_of(CASE | ({"dry": True, "tokens": 8, "prompts": 2} if device() == "cpu" else {}), **changes)
     rows, free = [], 0
     with open_session(config) as run:
         for _ in range(4):

@@ -189,9 +189,7 @@ def step_rlkit(case: dict, changes: dict) -> dict:
     kept = rows[2:] or rows
     names = [name for name in kept[0] if name.startswith("timing_s/")]
     phases = {n.removeprefix("timing_s/"): statistics.median(r[n] for r in kept) for n in names}
-    tokens = (
-        statistics.median(r["response_length/mean"] for r in kept) * config.data.train_batch_size * SAMPLES
-    )
+    tokens = statistics.median(r["response_length/mean"] for r in kept) * config.data.train_batch_size * SAMPLES
     result = {
         "seconds": phases["step"], "phases": phases, "sampler": info["sampler"], "compiled": info["compiled"],
         "tokens_per_second": tokens / phases["gen"],
@@ -236,9 +234,7 @@ def step_trl(case: dict, vllm: bool) -> dict:
     stream = TaskStream(config, held_out(config))
     tasks = [t for step in range(1, config.trainer.total_training_steps + 1) for t in stream.batch(step)]
     half, total = case.get("dtype") == "bfloat16", config.data.train_batch_size * SAMPLES
-    part = min(
-        total, case.get("trl_batch", 512 if case["tokens"] <= 32 else 64 if case["tokens"] <= 128 else 16)
-    )
+    part = min(total, case.get("trl_batch", 512 if case["tokens"] <= 32 else 64 if case["tokens"] <= 128 else 16))
 
     class Clock(TrainerCallback):
         def on_step_end(self, *_, **__):

@@ -33,9 +33,7 @@ def objective(t: np.ndarray, ln_n: np.ndarray, ln_d: np.ndarray, y: np.ndarray) 
     r = np.log(n + d + e) - y
     c = np.clip(r, -DELTA, DELTA)
     value, c = float((c * (r - 0.5 * c)).sum()), c / (n + d + e)
-    return value, np.array(
-        [(c * n).sum(), (c * d).sum(), c.sum() * e, -(c * n * ln_n).sum(), -(c * d * ln_d).sum()]
-    )
+    return value, np.array([(c * n).sum(), (c * d).sum(), c.sum() * e, -(c * n * ln_n).sum(), -(c * d * ln_d).sum()])
 
 
 def cpu(work: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
@@ -78,9 +76,7 @@ def bootstrap(df: pd.DataFrame, sample: int, draws: int = 4000) -> dict[str, flo
 
     def peer() -> np.ndarray:
         rows = [rng.integers(len(df), size=len(df)) for _ in range(sample)]
-        return np.array(
-            [minimize(objective, start, tuple(a[i] for a in args), "BFGS", jac=True).x for i in rows]
-        )
+        return np.array([minimize(objective, start, tuple(a[i] for a in args), "BFGS", jac=True).x for i in rows])
 
     peer_s, found = cpu(peer)
     ours_s, fit = cpu(lambda: rlkit.fit(df, "chinchilla", y="loss", delta=DELTA, bootstrap=draws), 3)
@@ -101,13 +97,9 @@ def all_forms(rows: int, draws: int = 1000) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fits", type=int, default=200, help="peer fits that are timed")
-    parser.add_argument(
-        "--rows", type=int, default=10_000, help="rows of the study that all laws are fitted to"
-    )
+    parser.add_argument("--rows", type=int, default=10_000, help="rows of the study that all laws are fitted to")
     chosen = parser.parse_args()
     df = scattered()
     print("job                          scipy (CPU s)   rlkit (CPU s)   ratio")

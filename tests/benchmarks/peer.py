@@ -44,9 +44,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--micro-batch", type=int, default=32, help="sequences a forward pass of the update")
-    parser.add_argument(
-        "--vllm", type=float, default=0.0, metavar="SHARE", help="sample with vLLM, of this memory"
-    )
+    parser.add_argument("--vllm", type=float, default=0.0, metavar="SHARE", help="sample with vLLM, of this memory")
     options = parser.parse_intermixed_args()
     warnings.filterwarnings("ignore")
     alone = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
@@ -87,9 +85,7 @@ def main() -> None:
             print(row, flush=True)
 
         def reward(completions, index, **_) -> list[float | None]:
-            answers = [
-                (tasks[i], message[0]["content"]) for i, message in zip(index, completions, strict=True)
-            ]
+            answers = [(tasks[i], message[0]["content"]) for i, message in zip(index, completions, strict=True)]
             rewards[:] = [graded.value for graded in router.grade(answers)]
             return rewards
 

@@ -51,11 +51,7 @@ def read(path: Path | None, domain: str) -> list[Pair]:
     """The pairs of a file, or those of the battery that end by themselves."""
     if path is None:
         kinds = ("answer",) if domain == "code" else ("answer", "hang")
-        return [
-            (c["response"], c["ground_truth"])
-            for c in cases()
-            if c["domain"] == domain and c["kind"] in kinds
-        ]
+        return [(c["response"], c["ground_truth"]) for c in cases() if c["domain"] == domain and c["kind"] in kinds]
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [(row["response"], row["ground_truth"]) for row in rows]
 
@@ -71,9 +67,7 @@ def numbers(count: int) -> list[Pair]:
     return pairs
 
 
-def compare(
-    router: Router, source: str, pairs: list[Pair], peer: Callable[[str, Any], object]
-) -> dict[str, Any]:
+def compare(router: Router, source: str, pairs: list[Pair], peer: Callable[[str, Any], object]) -> dict[str, Any]:
     """Seconds an answer, ours and the peer's; ours is measured warm, as in the second step of a run."""
     rows = [(source, response, truth, None) for response, truth in pairs]
     router.grade_rows(rows)

@@ -92,9 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     rows = []
-    print(
-        f"{'model':<12}{'setting':<8}{'rlkit s':>10}{'generate s':>12}{'tokens':>9}{'generate / rlkit':>18}"
-    )
+    print(f"{'model':<12}{'setting':<8}{'rlkit s':>10}{'generate s':>12}{'tokens':>9}{'generate / rlkit':>18}")
     for setting in options.settings:
         for size in options.sizes:
             row = compare(size, setting, options.tokens, options.rounds)

@@ -45,9 +45,7 @@ def cpu_seconds(process: psutil.Process) -> float:
     return times.user + times.system
 
 
-async def load(
-    url: str, clients: int, seconds: float, problems: Iterator[Problem]
-) -> tuple[Counter, list[float]]:
+async def load(url: str, clients: int, seconds: float, problems: Iterator[Problem]) -> tuple[Counter, list[float]]:
     """What `clients` met in `seconds`: statuses (or the name of a transport error) and seconds of answers."""
     statuses, times = Counter(), []
     end = time.perf_counter() + seconds

@@ -12,9 +12,7 @@ from .conftest import SHOTS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 
-RUN_ALL = (
-    "void window.jupyterapp.commands.execute('notebook:run-all-cells')"  # void: do not wait for the cells
-)
+RUN_ALL = "void window.jupyterapp.commands.execute('notebook:run-all-cells')"  # void: do not wait for the cells
 MOVED = "old => [...document.querySelectorAll('.jp-OutputArea img')].some(image => !old.includes(image.src))"
 CHANGED = ".rlkit-panel .rlkit-changed"
 

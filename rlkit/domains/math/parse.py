@@ -87,9 +87,7 @@ _GREEK = (
     "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|omicron|rho|sigma|tau|upsilon|phi|chi"
     "|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|ell|hbar|varepsilon|varphi|vartheta"
 )
-_INDEX = (
-    r"(?<!\\frac [A-Za-z])(?<!\\binom [A-Za-z])(?<!\^[A-Za-z])\d+(?!\d|\.\d|\^)"  # of H2O, not of \frac n2
-)
+_INDEX = r"(?<!\\frac [A-Za-z])(?<!\\binom [A-Za-z])(?<!\^[A-Za-z])\d+(?!\d|\.\d|\^)"  # of H2O, not of \frac n2
 _TOKEN = re.compile(
     r"\s*(?:"
     r"(?P<num>\d{0,99}\.\d{0,99}(?:(?:\\overline|\\bar|\\dot)\s*\{?\s*\d{1,99}\s*\}?(?:\s*\\dot\s*\{?\d\}?)?"
