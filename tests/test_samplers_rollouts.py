@@ -100,8 +100,8 @@ def test_answers_are_graded_while_others_are_sampled_and_each_once(monkeypatch):
     assert len(router.asked) == 24
     assert [r.response_ids.tolist() for r in rollouts] == [r.response_ids.tolist() for r in plain]
     told = list[Any]()
-    sampler.sample([np.array([1, 2])], 6, seed=0, max_tokens=4, on_finished=told.append)
-    assert len(told) == 2  # while steps 1 and 2 are computed, and the last ones
+    sampler.sample([np.array([1, 2])], 6, seed=0, max_tokens=6, on_finished=told.append)
+    assert len(told) == 2  # of what steps 2 and 4 ended, while the next is computed
 
 
 def test_a_response_that_is_sampled_anew_is_graded_as_it_is_in_the_end():

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -28,7 +29,7 @@ class Sequences:
     """What `count` sequences draw, computed by the first `rows` rows, and one sequence more that is nobody's: what idle
     rows draw goes to it. `stops` (n,) are the ids that end a sequence."""
 
-    every = 1  # steps between looks at how many sequences still run
+    every = 1  # steps between looks at which sequences still run; half as many later one is read
 
     def __init__(self, decoder: Decoder, stops: Tensor, count: int, max_tokens: int) -> None:
         self.decoder, self.stops, self.nobody, self.rows = decoder, stops, count, count
@@ -67,6 +68,21 @@ class Sequences:
         self.lengths.scatter_(0, torch.where(stopped, owner, self.nobody), at + 1)
         running &= ~stopped
         return token
+
+
+def read_later(*values: Tensor) -> Callable[[], list[np.ndarray]]:
+    """What waits for copies of `values` as they are now, and returns them. A GPU goes on with what it is told next."""
+    on_gpu, there = values[0].is_cuda, torch.cuda.Event() if values[0].is_cuda else None
+    copies = [torch.empty(v.shape, dtype=v.dtype, pin_memory=on_gpu).copy_(v, non_blocking=True) for v in values]
+    if there is not None:
+        there.record()
+
+    def read() -> list[np.ndarray]:
+        if there is not None:
+            there.synchronize()
+        return [copy.numpy() for copy in copies]
+
+    return read
 
 
 def fastest_attention(device: torch.device) -> Callable[..., Tensor]:
@@ -138,7 +154,7 @@ class FixedCache(Sequences):
     """For P prompts of S tokens and R sequences of T more (`size`), call after call. A row finds its keys by its
     `owner`, so that they stay where they are. Each step is `Replayed`."""
 
-    every = 8  # a look waits for the GPU
+    every = 8
 
     def __init__(self, decoder: Decoder, stops: Tensor, size: tuple[int, int, int, int]) -> None:
         self.size, (prompts, width, count, max_tokens) = size, size
@@ -179,13 +195,13 @@ class FixedCache(Sequences):
         self.step += 1
 
     def compact(self, left: int) -> None:
-        """Give the first rows to the `left` sequences that still run, where fewer are then computed."""
+        """Give the first rows to the sequences that still run, at most `left`, where fewer are then computed. No wait:
+        some have stopped since they were counted."""
         if row_bucket(left) < self.rows:
-            keep = self.running.nonzero()[:, 0]
-            for values in (self.hidden, self.owner):
+            keep = self.running.argsort(descending=True, stable=True)[:left]
+            for values in (self.hidden, self.owner, self.running):
                 values[:left] = values[keep]
-            self.owner[left:] = self.nobody
-            self.running[:left], self.running[left:] = True, False
+            self.owner[left:], self.running[left:] = self.nobody, False
             self.rows = row_bucket(left)
 
 

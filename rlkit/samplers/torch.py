@@ -16,7 +16,7 @@ from rlkit.models.attention import pad_right
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import EAGER, Kernels
 from rlkit.models.shapes import row_bucket, width_bucket
-from rlkit.samplers.cache import FixedCache, GrowingCache, Replayed
+from rlkit.samplers.cache import FixedCache, GrowingCache, Replayed, read_later
 from rlkit.samplers.drawing import Settings, require_numbers
 from rlkit.types import Finished, Sample
 
@@ -106,25 +106,20 @@ class TorchSampler:
         b, limit = uniform.shape
         cache = self._cache((len(prefix.lengths), prefix.layers[0].shape[3], b, limit))
         cache.begin(prefix, index, uniform)
-        running, fresh = np.ones(b, bool), np.zeros(0, np.int64)
-        tokens: list[np.ndarray] = []
+        running, looked, look = np.ones(b, bool), 0, None
         for t in range(1, limit + 1):
             cache.advance(settings)
-            if t % cache.every and t < limit:
-                continue
-            if ended is not None:
-                ended(fresh, tokens)  # the GPU computes the steps since the last look meanwhile
-            if t == limit:
-                break
-            lengths = cache.lengths[:b].cpu().numpy()
-            fresh = np.flatnonzero(running & (lengths <= t))
+            if t % cache.every == 0 and t < limit:
+                looked, look = t, read_later(cache.lengths[:b], *([cache.tokens[:b, :limit]] if ended else []))
+            if look is None or (t - looked < cache.every // 2 and t < limit):
+                continue  # a GPU has steps to do while the host reads, and tells of, what it sees
+            (lengths, *drawn), look = look(), None
+            fresh = np.flatnonzero(running & (lengths <= looked))
             running[fresh] = False
+            if ended is not None:
+                ended(fresh, [ids[:length] for ids, length in zip(drawn[0][fresh], lengths[fresh], strict=True)])
             if not running.any():
                 break
-            tokens = []
-            if ended is not None and len(fresh):
-                drawn = cache.tokens[torch.from_numpy(fresh).to(cache.tokens.device)].cpu().numpy()
-                tokens = [ids[:length] for ids, length in zip(drawn, lengths[fresh], strict=True)]
             cache.compact(int(running.sum()))
         return cache.tokens[:b, :limit], cache.logprobs[:b, :limit], cache.lengths[:b]
 
