@@ -101,7 +101,7 @@ def test_answers_are_graded_while_others_are_sampled_and_each_once(monkeypatch):
     assert [r.response_ids.tolist() for r in rollouts] == [r.response_ids.tolist() for r in plain]
     told = list[Any]()
     sampler.sample([np.array([1, 2])], 6, seed=0, max_tokens=6, on_finished=told.append)
-    assert len(told) == 2  # of what steps 2 and 4 ended, while the next is computed
+    assert len(told) == 3  # of what steps 2 and 4 ended, while the next is computed, and at the end
 
 
 def test_a_response_that_is_sampled_anew_is_graded_as_it_is_in_the_end():

@@ -59,7 +59,8 @@ class TorchSampler:
         top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
         """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1. On a GPU
-        `on_finished` is told every few steps, while it computes the next, of what has ended; elsewhere never."""
+        `on_finished` is told every few steps, while it computes the next, of what has ended, and at last of the others;
+        elsewhere never."""
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
         settings, told = Settings(temperature, top_p), on_finished if self.fixed else None
         while True:
@@ -102,14 +103,14 @@ class TorchSampler:
         ended: Callable[[np.ndarray, list[np.ndarray]], None] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Tokens (B, T), their log-probs (B, T) and lengths (B,) of the sequences of prompts `index` (B,), by `uniform`
-        (B, T) random numbers; `ended` is told numbers and tokens of sequences that end while others run."""
+        (B, T) random numbers; `ended` is told numbers and tokens of sequences when they end."""
         b, limit = uniform.shape
         cache = self._cache((len(prefix.lengths), prefix.layers[0].shape[3], b, limit))
         cache.begin(prefix, index, uniform)
         running, looked, look = np.ones(b, bool), 0, None
         for t in range(1, limit + 1):
             cache.advance(settings)
-            if t % cache.every == 0 and t < limit:
+            if t % cache.every == 0 or t == limit:
                 looked, look = t, read_later(cache.lengths[:b], *([cache.tokens[:b, :limit]] if ended else []))
             if look is None or (t - looked < cache.every // 2 and t < limit):
                 continue  # a GPU has steps to do while the host reads, and tells of, what it sees
