@@ -4,9 +4,9 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic._internal._model_construction import ModelMetaclass  # as type(BaseModel), for type checkers
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
@@ -161,15 +161,6 @@ class Section(BaseModel, metaclass=SentencesMeta):
     """A frozen part of the config; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
-    older: ClassVar[Mapping[str, Any]] = {}
-    """Keys that configs of older runs have, with the values that they had there, which hashes still hold."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_older(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        return {k: v for k, v in value.items() if k not in cls.older or cls.older[k] != v}
 
 
 def refuse(*rows: tuple[Any, str]) -> None:

@@ -1,7 +1,6 @@
 """Where tasks come from and in which order, `data.*`, and how the policy is measured on others, `evaluation.*`."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
@@ -26,7 +25,6 @@ class Stage(Section):
 class Data(Section):
     """Where tasks come from, and in which order they are trained on."""
 
-    older: ClassVar[Mapping[str, Any]] = {"max_epochs": 0}
     train: tuple[Source, ...] = Field(default=({"kind": "arithmetic"},), validate_default=True)
     """Sources of training tasks, each with a `kind`, a `weight` and its own options."""
     train_batch_size: PositiveInt = 64

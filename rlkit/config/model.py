@@ -1,7 +1,6 @@
 """The policy and its warm start: `model.*`."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator
 
@@ -16,8 +15,6 @@ WHOLE_ONLY = ("lm_head", "embed_tokens")
 class WarmStart(Section):
     """Supervised steps before reinforcement learning, on problems with worked answers."""
 
-    # of a kind that there is no more
-    older: ClassVar[Mapping[str, Any]] = {"target": 0.25, "tolerance": 0.02}
     kind: Literal["fixed", "sft", "none"] = "fixed"
     """fixed: a ladder model's stand-in for pretraining, nothing for other models. sft: any model, all weights or an
     adapter as `model` says, on the rows that data.sft_ratio sets aside or on `sources`."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
@@ -24,7 +24,6 @@ class OverlongBuffer(Section):
 class RewardConfig(Section):
     """How answers are graded."""
 
-    older: ClassVar[Mapping[str, Any]] = {"scorer": "strict", "env_vars": []}
     custom_reward_function: str | None = None
     """`module:function` or `file.py:function` with verl's compute_score signature, instead of the router: a score, or
     a dict with `score` and `acc`, whether the answer is right; without `acc` it is where the score is at least 1. It

@@ -1,11 +1,10 @@
 """How responses are sampled, with torch or vLLM: `rollout.*`."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from rlkit.params import Section, Share, refuse
+from rlkit.params import Section, Share
 
 
 class Interruption(Section):
@@ -24,7 +23,6 @@ class Interruption(Section):
 class RolloutConfig(Section):
     """How responses are sampled."""
 
-    older: ClassVar[Mapping[str, Any]] = {"top_p": 1.0, "top_k": 0}  # verl's, which training leaves open
     name: Literal["torch", "vllm", "auto"] = "auto"
     """torch decodes with a static key-value cache, on a GPU in CUDA graphs; vllm runs vLLM in this process; auto is
     the one that is faster for the model's size."""
@@ -47,11 +45,3 @@ class RolloutConfig(Section):
     bfloat16, whose rounding alone moves log-probs by 0.02 to 0.03."""
     sync_check_freq: NonNegativeInt = 0
     """Above 0, a step whose difference is larger than max_logprob_gap ends the run; 0 warns."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _whole_distribution(cls, value: Any) -> Any:
-        for key, only in cls.older.items() if isinstance(value, Mapping) else ():
-            why = "but the trained distribution is the full one: leave it out (evaluation.top_p is free)"
-            refuse((value.get(key, only) != only, f"{key} is {value.get(key)}, {why}"))
-        return value

@@ -6,6 +6,7 @@ content, same run.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -34,6 +35,11 @@ NAMED_LATER = (
     "algorithm.filter_groups", "reward.overlong_buffer", "async_training.trigger_parameter_sync_step",
 )  # fmt: skip
 """Keys that are hashed where they are set, so that runs made before there were such keys have the same id."""
+OLDER = {
+    "data.max_epochs": 0, "model.warm_start.target": 0.25, "model.warm_start.tolerance": 0.02,
+    "reward.scorer": "strict", "reward.env_vars": [], "rollout.top_p": 1.0, "rollout.top_k": 0,
+}  # fmt: skip
+"""Keys that there are no more, with the value that configs of older runs have there, which ids still hold."""
 NOT_COMPARED = ("study", "seed", *(f"trainer.{key}" for key in UNHASHED["trainer"]))
 """Dotted keys that make no different experiment: where a run is kept, its seed, and what decides no number."""
 _CLEAR = ("model.path", "algorithm.adv_estimator")  # keys whose values say by themselves what they are
@@ -65,10 +71,7 @@ class RunConfig(Section):
     @property
     def id(self) -> str:
         """`<model>-<estimator>-s<seed>-<hash>`; what decides nothing but last bits (loggers, GPUs) is not hashed."""
-        content = self.model_dump(mode="json", exclude=UNHASHED)
-        for part, section in (("data", self.data), ("reward", self.reward), ("rollout", self.rollout)):
-            content[part] |= section.older
-        content["model"]["warm_start"] |= self.model.warm_start.older
+        content = override(self.model_dump(mode="json", exclude=UNHASHED), OLDER)
         correction = self.algorithm.rollout_correction
         if correction.rollout_is != "sequence":
             cap = correction.rollout_is_threshold if correction.rollout_is else 0.0
@@ -95,15 +98,21 @@ class RunConfig(Section):
     @classmethod
     def _plugins_and_start(cls, content: Any) -> Any:
         """Names that plugins bring are known before the sections that use them are read; a warm start whose seed is
-        `run` has the run's."""
+        `run` has the run's; keys of OLDER are left out where they have its values."""
         if not isinstance(content, Mapping):
             return content
+        content = override(content, {})
+        for key, value in OLDER.items():
+            *parents, last = key.split(".")
+            section = reduce(lambda node, part: node.get(part) if isinstance(node, dict) else None, parents, content)
+            if isinstance(section, dict) and section.get(last) == value:
+                del section[last]
         files, model = content.get("plugins"), content.get("model")
         if isinstance(files, list | tuple) and all(isinstance(file, str) for file in files):
             load_plugins(files)
-        start = model.get("warm_start") if isinstance(model, Mapping) else None
-        if isinstance(model, Mapping) and isinstance(start, Mapping) and start.get("seed") == "run":
-            return {**content, "model": {**model, "warm_start": {**start, "seed": content.get("seed", 0)}}}
+        start = model.get("warm_start") if isinstance(model, dict) else None
+        if isinstance(start, dict) and start.get("seed") == "run":
+            start["seed"] = content.get("seed", 0)
         return content
 
     @model_validator(mode="after")

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.config import Optimizer, RunConfig
+from rlkit.config.run import OLDER
 from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import content_hashes
+from rlkit.params import override
 from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
 
@@ -47,9 +49,8 @@ def to_make(config: RunConfig) -> Path | None:
 
 def cache_key(config: RunConfig) -> str:
     """Hash of all that decides the weights, the held-out set included (it is kept out of the problems)."""
-    content, held = config.model_dump(mode="json"), held_out(config)
+    content, held = override(config.model_dump(mode="json"), OLDER), held_out(config)
     section = content["model"]["warm_start"]
-    section |= config.model.warm_start.older
     if section["sources"] is None:
         del section["sources"]
     parts = [content["model"]["path"], section, content["data"]["train"]]
@@ -60,7 +61,7 @@ def cache_key(config: RunConfig) -> str:
         files = sorted(Path(config.model.path).glob("*"))  # none of a hub id
         stats = [(f.name, f.stat()) for f in files if f.suffix in (".json", ".safetensors")]
         sizes = [(name, s.st_size, s.st_mtime_ns) for name, s in stats]
-        parts += [model, content["data"] | config.data.older, content_hashes(stream, held), sizes]
+        parts += [model, content["data"], content_hashes(stream, held), sizes]
     if config.trainer.device != "cpu" and cuda_here():  # whose last bits are others
         parts.append(["cuda", config.trainer.tf32])
     return content_hash([VERSION, *parts, [t.id for t in held]], 12)
