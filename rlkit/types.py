@@ -163,8 +163,8 @@ class Sampler(Protocol):
         top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
         """`n` samples of each prompt of token ids, in order: P lists of n, with the log-probs of the distribution
-        that was sampled from. Temperature 0 is greedy; `on_finished` may be told responses that have ended, or none:
-        the device computes meanwhile."""
+        that was sampled from. Temperature 0 is greedy; `on_finished` may be told responses that have ended, or
+        none, when the device has work for a while."""
         ...
 
     def sync(self, policy: Any) -> None:

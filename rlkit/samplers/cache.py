@@ -29,7 +29,7 @@ class Sequences:
     """What `count` sequences draw, computed by the first `rows` rows, and one sequence more that is nobody's: what idle
     rows draw goes to it. `stops` (n,) are the ids that end a sequence."""
 
-    every = 1  # steps between looks at which sequences still run; half as many later one is read
+    every = 1  # steps between looks at which sequences still run, each read half as many steps later
 
     def __init__(self, decoder: Decoder, stops: Tensor, count: int, max_tokens: int) -> None:
         self.decoder, self.stops, self.nobody, self.rows = decoder, stops, count, count

@@ -1,6 +1,6 @@
 """Rollouts: tasks through a sampler (and an environment), and their grading. Training and evaluation share it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,6 @@ from rlkit.models.loading import Policy
 from rlkit.rewards import Router
 from rlkit.seeds import derive
 from rlkit.types import ENVIRONMENT, Finished, Reward, Rollout, Sampler, Task
-
-TOGETHER = 64  # answers that are decoded and sent to the router at once: the first are graded while others are decoded
 
 
 class Grader:
@@ -27,13 +25,12 @@ class Grader:
         """Begin to grade what is `read` (ids) of a response to each task; what waits for reward and seconds."""
         who = map(id, tasks) if self.once else places
         keys = [(one, ids.tobytes()) for one, ids in zip(who, read, strict=True)]
-        new = [*{key: i for i, key in enumerate(keys) if key not in self.begun}.items()]
-        for part in (new[i : i + TOGETHER] for i in range(0, len(new), TOGETHER)):
-            texts = self.policy.decode_all([read[i] for _, i in part])
-            asked = zip((tasks[i] for _, i in part), texts, strict=True)
-            rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in asked]
-            outcomes = self.router.submit(rows)
-            self.begun |= {key: partial(outcomes.__getitem__, i) for i, (key, _) in enumerate(part)}
+        new = {key: i for i, key in enumerate(keys) if key not in self.begun}
+        texts = self.policy.decode_all([read[i] for i in new.values()])
+        asked = zip((tasks[i] for i in new.values()), texts, strict=True)
+        rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in asked]
+        outcomes = self.router.submit(rows)
+        self.begun |= {key: partial(outcomes.__getitem__, i) for i, key in enumerate(new)}
         return [self.begun[key] for key in keys]
 
     def attach(self, rollouts: Sequence[Rollout], read: Sequence[np.ndarray]) -> None:
@@ -45,10 +42,11 @@ class Grader:
 
 def sample(
     tasks: Sequence[Task], sampler: Sampler, policy: Policy, *, n: int, seed: int, limits: Limits, prompt_limit: int,
-    router: Router | None = None,
+    router: Router | None = None, meanwhile: Iterator[None] | None = None,
 ) -> list[Rollout]:  # fmt: skip
     """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; a `router` begins
-    to grade other answers when they end, and `grade` waits for it. Raises UserError where a prompt is too long."""
+    to grade other answers when they end, and `grade` waits for it. `meanwhile` goes a step on whenever a GPU has steps
+    to decode, if it ever has. Raises UserError where a prompt is too long."""
     episodes, asked = [t for t in tasks if acts(t)], [t for t in tasks if not acts(t)]
     options: Any = {"n": n, "seed": seed, "prompt_limit": prompt_limit}
     played = play_episodes(episodes, sampler, policy, limits, **options) if episodes else []
@@ -56,7 +54,10 @@ def sample(
 
     def begin(ended: Finished) -> None:
         assert grader is not None
-        grader.begin((i for i, _ in ended), [asked[i // n] for i, _ in ended], [ids for _, ids in ended])
+        if ended:
+            grader.begin((i for i, _ in ended), [asked[i // n] for i, _ in ended], [ids for _, ids in ended])
+        elif meanwhile is not None:
+            next(meanwhile, None)
 
     most = limits.max_response_length - limits.reserve
     options = {"temperature": limits.temperature, "top_p": limits.top_p, "on_finished": grader and begin}

@@ -59,8 +59,8 @@ class TorchSampler:
         top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
         """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1. On a GPU
-        `on_finished` is told every few steps, while it computes the next, of what has ended, and at last of the others;
-        elsewhere never."""
+        `on_finished` is told every few steps of what has ended, and before that of none, while it computes; elsewhere
+        never."""
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
         settings, told = Settings(temperature, top_p), on_finished if self.fixed else None
         while True:
@@ -103,7 +103,7 @@ class TorchSampler:
         ended: Callable[[np.ndarray, list[np.ndarray]], None] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Tokens (B, T), their log-probs (B, T) and lengths (B,) of the sequences of prompts `index` (B,), by `uniform`
-        (B, T) random numbers; `ended` is told numbers and tokens of sequences when they end."""
+        (B, T) random numbers; `ended` is told numbers and tokens of sequences when they end, and before of none."""
         b, limit = uniform.shape
         cache = self._cache((len(prefix.lengths), prefix.layers[0].shape[3], b, limit))
         cache.begin(prefix, index, uniform)
@@ -113,11 +113,13 @@ class TorchSampler:
             if t % cache.every == 0 or t == limit:
                 looked, look = t, read_later(cache.lengths[:b], *([cache.tokens[:b, :limit]] if ended else []))
             if look is None or (t - looked < cache.every // 2 and t < limit):
-                continue  # a GPU has steps to do while the host reads, and tells of, what it sees
+                continue
+            if ended is not None and t < limit:
+                ended(np.zeros(0, np.int64), [])  # a GPU has these steps to do
             (lengths, *drawn), look = look(), None
             fresh = np.flatnonzero(running & (lengths <= looked))
             running[fresh] = False
-            if ended is not None:
+            if ended is not None and len(fresh):
                 ended(fresh, [ids[:length] for ids, length in zip(drawn[0][fresh], lengths[fresh], strict=True)])
             if not running.any():
                 break

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -45,12 +45,13 @@ class Feed:
         self.ahead: list[Sampled] = []
         self.made: dict[int, list[Task]] = {}
 
-    def make_next(self, policy: Policy) -> None:
-        """Make the tasks that the stream has next and encode their prompts. What fails does so when they are asked
+    def make_next(self, policy: Policy) -> Iterator[None]:
+        """Make the tasks that the stream has next, then encode their prompts. What fails does so when they are asked
         for."""
         step = self.drawn // self.data.train_batch_size + 1
         with suppress(UserError):
             self.made = {step: self.made.get(step) or self.stream.batch(step)}
+            yield
             policy.encode_all([task.prompt for task in self.made[step] if not acts(task)])
 
     def tasks(self) -> list[Task]:
@@ -167,6 +168,7 @@ def _sampled(run: "TrainingRun", tasks: Sequence[Task], purpose: str, n: int, te
     rollouts = sample(
         tasks, run.sampler, run.policy, router=run.router, n=n, seed=derive(purpose, c.seed, run.step),
         limits=run.limits(temperature), prompt_limit=c.data.max_prompt_length,
+        meanwhile=run.feed.make_next(run.policy),
     )  # fmt: skip
     lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
     prompts, responses = map(sum, zip(*lengths, strict=True))
@@ -184,8 +186,6 @@ def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) 
     """Set all rewards; those of the greedy responses. Where one cannot be graded, its group cannot be either."""
     section, limit, n = run.config.reward, run.config.data.max_response_length, run.config.rollout.n
     with run.timed("reward"):
-        if run.step < run.config.trainer.total_training_steps:
-            run.feed.make_next(run.policy)  # while answers are graded
         grade([*rollouts, *greedy], run.router, run.policy)
     for i, one in enumerate(greedy):
         if one.reward and one.reward.error is not None:
