@@ -4,7 +4,8 @@ In: a params file and dotted overrides. Out: one frozen, checked RunConfig. A fi
 its defaults and checks; run.py puts them together, and tiny.py makes the reduced form of a file.
 """
 
-from rlkit.config.algorithm import Actor, Algorithm, Critic, Optimizer, RolloutCorrection
+from rlkit.config.actor import Actor, Critic, Optimizer
+from rlkit.config.algorithm import Algorithm, RolloutCorrection
 from rlkit.config.data import Data, Evaluation
 from rlkit.config.model import LINEAR, Model
 from rlkit.config.reward import OverlongBuffer, RewardConfig

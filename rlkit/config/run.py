@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from rlkit.config.algorithm import Actor, Algorithm, Critic
+from rlkit.config.actor import Actor, Critic
+from rlkit.config.algorithm import Algorithm
 from rlkit.config.data import Data, Evaluation
 from rlkit.config.model import Model
 from rlkit.config.reward import RewardConfig

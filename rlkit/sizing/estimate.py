@@ -5,9 +5,10 @@ kernels at a launch each. The shares are chosen by runs on H200s, whose steps th
 answers are known (tests/benchmarks/results/gpu_h200.json), and by runs of ladder models on a CPU. Answers are assumed
 to be as long as the worked ones (warm-started ladder models) or a third of the limit."""
 
-from math import ceil
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from rlkit.compute import Work
 from rlkit.config import RunConfig
@@ -116,10 +117,10 @@ def trained_on(config: RunConfig, device: str) -> str:
 
 
 def expected_lengths(config: RunConfig) -> tuple[int, int, int]:
-    """Mean tokens of prompts and of answers of the run's first tasks, and of the longest answer of a batch."""
+    """Mean tokens of prompts and of answers of some of the run's tasks, and of the longest answer of a batch."""
     limit, longest = config.data.max_prompt_length, config.data.max_response_length
     try:
-        tasks = _first_tasks(config)
+        tasks = _some_tasks(config)
     except UserError:  # told by the check before the first step
         return limit, longest, longest
     texts = ["".join(message["content"] for message in task.prompt) for task in tasks]
@@ -132,31 +133,17 @@ def expected_lengths(config: RunConfig) -> tuple[int, int, int]:
     return min(limit, round(prompt)), max(1, min(longest, round(answer))), longest
 
 
-_TASKS: dict[str, list[Task]] = {}
+def _some_tasks(config: RunConfig) -> list[Task]:
+    """SAMPLE tasks, of each source in proportion to what the run's steps take of it."""
+    from rlkit.data.stream import apportion, planned
 
-
-def _first_tasks(config: RunConfig) -> list[Task]:
-    """Tasks of a run's first batch, for which no more unique tasks are looked for than it needs."""
-    from rlkit.data import TaskStream, held_out
-    from rlkit.data.prompt_lengths import countable
-
-    config = countable(config)
-    data, changes = config.data, dict[str, Any]()
-    if data.order == "curriculum":  # its first batch is the easiest, and takes all tasks to find
-        changes["order"] = "mixed"
-    unique = max(data.train_max_samples, sum(s.count or 0 for s in data.train if s.weight))
-    if unique > 0 and data.order in ("mixed", "curriculum") and data.sft_ratio < 1:
-        train = [
-            s.model_copy(update={"weight": float(s.weight and (s.count or s.weight)), "count": None})
-            for s in data.train
-        ]
-        needed = ceil((data.train_batch_size + 1) / (1 - data.sft_ratio))
-        changes |= {"train": tuple(train), "train_max_samples": min(unique, needed)}
-    config = config.model_copy(update={"data": data.model_copy(update=changes)})
-    key = config.model_dump_json(include={"data", "evaluation", "seed", "trainer"})
-    if key not in _TASKS:
-        _TASKS[key] = TaskStream(config, held_out(config)).batch(1)[:SAMPLE]
-    return _TASKS[key]
+    sources, found = config.data.train, list[Task]()
+    weights = np.array([s.weight and (s.count or s.weight) for s in sources], float)
+    parts = apportion(SAMPLE, planned(config, weights, config.trainer.total_training_steps)).tolist()
+    for source, part in zip(sources, parts, strict=True):
+        size = source.total() or part
+        found += source.tasks(range(size)[:: max(1, size // max(1, part))][:part])
+    return found
 
 
 def _work(plan: Plan, prompts: int, n: int, copies: int = 1) -> Work:
