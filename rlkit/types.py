@@ -160,11 +160,11 @@ class Sampler(Protocol):
 
     def sample(
         self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
-        top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
+        top_p: float = 1.0, on_finished: Callable[[Finished], bool | None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
         """`n` samples of each prompt of token ids, in order: P lists of n, with the log-probs of the distribution
-        that was sampled from. Temperature 0 is greedy; `on_finished` may be told responses that have ended, or
-        none, when the device has work for a while."""
+        that was sampled from. Temperature 0 is greedy; `on_finished` may be told responses that have ended, and
+        none while the device computes, as long as it returns that it has something else to do."""
         ...
 
     def sync(self, policy: Any) -> None:

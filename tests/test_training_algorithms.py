@@ -115,6 +115,19 @@ def advantages(batch, **algorithm):
     return algorithms.advantages(batch, config(algorithm=algorithm))
 
 
+@pytest.mark.parametrize("by_std", [True, False])
+@pytest.mark.parametrize(*table("grpo_groups"))
+def test_grpo_is_verls_bit_by_bit_whatever_the_groups_look_like(group, by_std):
+    generator = torch.Generator().manual_seed(len(group))
+    batch = tiny.batch([3] * len(group))
+    batch.group = np.array(group)
+    batch.rewards[:, 2] = torch.rand(len(group), generator=generator).round(decimals=1)
+    verls = algorithms.core().compute_grpo_outcome_advantage
+    expected, _ = verls(batch.rewards.clone(), batch.mask, batch.group, norm_adv_by_std_in_grpo=by_std)
+    found, returns = advantages(batch, norm_adv_by_std_in_grpo=by_std)
+    assert torch.equal(found, expected * batch.mask) and torch.equal(returns, found)
+
+
 def test_garbage_values_behind_the_mask_change_no_advantage():
     gae: dict = dict(adv_estimator="gae", gamma=0.9, lam=0.7)
     batch = tiny.batch([4, 2])

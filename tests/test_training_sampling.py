@@ -12,6 +12,7 @@ from rlkit.environments.rollout import Limits
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.loading import load_policy
 from rlkit.rewards import Router
+from rlkit.samplers.cache import FixedCache
 from rlkit.samplers.rollouts import grade, sample
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import warm_cache
@@ -47,15 +48,17 @@ def feed(**dotted) -> Feed:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_tasks_of_the_next_step_are_made_while_a_gpu_decodes(tmp_path, monkeypatch, fails):
-    made, batch, c = [], TaskStream.batch, config(data__max_response_length=24)
+    made, making, c = [], TaskStream.making, config(data__max_response_length=24)
 
     def recorded(self, step):
         made.append(step)
         if fails and step == 2:
             raise UserError("no task is left")
-        return batch(self, step)
+        yield from making(self, step)
 
-    monkeypatch.setattr(TaskStream, "batch", recorded)
+    monkeypatch.setattr(TaskStream, "making", recorded)
+    monkeypatch.setattr(FixedCache, "every", 2)
+    monkeypatch.setattr("rlkit.data.stream.FEW", 64)
 
     def first_step(fixed: bool) -> list[str]:
         with TrainingRun.open(c, tmp_path / str(fixed), progress=False) as run:

@@ -21,6 +21,7 @@ from rlkit.types import Task
 
 SEED_STRIDE = 2**40  # indices that one run's seed may use; seeds have disjoint ranges
 RETRY_STRIDE = 2**32
+FEW = 8  # tasks that are made at once while a GPU computes
 MAX_REFUSED = 2_000  # refused tasks in a row after which a source counts as exhausted
 AT_ONCE = 1024  # most tasks that are looked at together
 
@@ -235,11 +236,18 @@ class TaskStream:
 
     def batch(self, step: int) -> list[Task]:
         """The P tasks of a step (1, 2, …), in an order shuffled within the step."""
+        *_, tasks = self.making(step)
+        return tasks
+
+    def making(self, step: int) -> Iterator[list[Task]]:
+        """The tasks of a step so far, each time a few more; at last `batch`."""
         before, after, tasks = self._until(step - 1).tolist(), self._until(step).tolist(), list[Task]()
         for supply, start, end in zip(self._supplies, before, after, strict=True):
-            tasks += supply.tasks(start, end - start) if end > start else []
+            for place in range(start, end, FEW):
+                tasks += supply.tasks(place, min(FEW, end - place))
+                yield tasks
         order = generator("batch", self.config.seed, step).permutation(len(tasks))
-        return [tasks[int(k)] for k in order]
+        yield [tasks[int(k)] for k in order]
 
     def exposure(self, step: int) -> dict[str, float]:
         """Tasks of each source shown up to a step (`data/tasks/<source>`); where their number is limited, also the

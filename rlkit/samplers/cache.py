@@ -70,19 +70,27 @@ class Sequences:
         return token
 
 
-def read_later(*values: Tensor) -> Callable[[], list[np.ndarray]]:
-    """What waits for copies of `values` as they are now, and returns them. A GPU goes on with what it is told next."""
-    on_gpu, there = values[0].is_cuda, torch.cuda.Event() if values[0].is_cuda else None
-    copies = [torch.empty(v.shape, dtype=v.dtype, pin_memory=on_gpu).copy_(v, non_blocking=True) for v in values]
-    if there is not None:
-        there.record()
+class Reading:
+    """Copies of `values` as they are now, on their way to the host; a GPU goes on with what it is told next."""
 
-    def read() -> list[np.ndarray]:
-        if there is not None:
-            there.synchronize()
-        return [copy.numpy() for copy in copies]
+    def __init__(self, *values: Tensor) -> None:
+        on_gpu = values[0].is_cuda
+        self._copies = [torch.empty(v.shape, dtype=v.dtype, pin_memory=on_gpu) for v in values]
+        for copy, value in zip(self._copies, values, strict=True):
+            copy.copy_(value, non_blocking=True)
+        self._event = torch.cuda.Event() if on_gpu else None
+        if self._event is not None:
+            self._event.record()
 
-    return read
+    @property
+    def there(self) -> bool:
+        return self._event is None or self._event.query()
+
+    def wait(self) -> list[np.ndarray]:
+        """The copies, once they are there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return [copy.numpy() for copy in self._copies]
 
 
 def fastest_attention(device: torch.device) -> Callable[..., Tensor]:

@@ -42,22 +42,21 @@ class Grader:
 
 def sample(
     tasks: Sequence[Task], sampler: Sampler, policy: Policy, *, n: int, seed: int, limits: Limits, prompt_limit: int,
-    router: Router | None = None, meanwhile: Iterator[None] | None = None,
+    router: Router | None = None, meanwhile: Iterator[bool] = iter(()),  # noqa: B008
 ) -> list[Rollout]:  # fmt: skip
     """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; a `router` begins
-    to grade other answers when they end, and `grade` waits for it. `meanwhile` goes a step on whenever a GPU has steps
-    to decode, if it ever has. Raises UserError where a prompt is too long."""
+    to grade other answers when they end, and `grade` waits for it. `meanwhile` goes on while a GPU decodes, and yields
+    True as long as there is more. Raises UserError where a prompt is too long."""
     episodes, asked = [t for t in tasks if acts(t)], [t for t in tasks if not acts(t)]
     options: Any = {"n": n, "seed": seed, "prompt_limit": prompt_limit}
     played = play_episodes(episodes, sampler, policy, limits, **options) if episodes else []
     prompts, grader = prompt_ids(asked, policy, prompt_limit), router and Grader(router, policy)
 
-    def begin(ended: Finished) -> None:
+    def begin(ended: Finished) -> bool:
         assert grader is not None
         if ended:
             grader.begin((i for i, _ in ended), [asked[i // n] for i, _ in ended], [ids for _, ids in ended])
-        elif meanwhile is not None:
-            next(meanwhile, None)
+        return not ended and next(meanwhile, False)
 
     most = limits.max_response_length - limits.reserve
     options = {"temperature": limits.temperature, "top_p": limits.top_p, "on_finished": grader and begin}

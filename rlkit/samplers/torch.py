@@ -16,11 +16,12 @@ from rlkit.models.attention import pad_right
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import EAGER, Kernels
 from rlkit.models.shapes import row_bucket, width_bucket
-from rlkit.samplers.cache import FixedCache, GrowingCache, Replayed, read_later
+from rlkit.samplers.cache import FixedCache, GrowingCache, Reading, Replayed
 from rlkit.samplers.drawing import Settings, require_numbers
 from rlkit.types import Finished, Sample
 
 PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activations of more would fill a GPU
+NOBODY = np.zeros(0, np.int64)
 REPLAYED = 16_384  # those of the largest pass of a small model that is kept as a CUDA graph
 
 
@@ -56,11 +57,10 @@ class TorchSampler:
     @torch.inference_mode()
     def sample(
         self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
-        top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
+        top_p: float = 1.0, on_finished: Callable[[Finished], bool | None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
         """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1. On a GPU
-        `on_finished` is told every few steps of what has ended, and before that of none, while it computes; elsewhere
-        never."""
+        `on_finished` is told every few steps of what has ended; elsewhere never."""
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
         settings, told = Settings(temperature, top_p), on_finished if self.fixed else None
         while True:
@@ -79,16 +79,16 @@ class TorchSampler:
 
     def _decode(
         self, prompts: Sequence[np.ndarray], first: int, n: int, draws: Tensor, settings: Settings,
-        on_finished: Callable[[Finished], None] | None,
+        on_finished: Callable[[Finished], bool | None] | None,
     ) -> list[Sample]:  # fmt: skip
         """The samples of prompts that are decoded together, from place `first` of the call on."""
         prefix, device = self._prefill(prompts), self.decoder.device
         index = torch.arange(len(prompts), device=device).repeat_interleave(n)  # (B,)
         uniform = draws[first : first + len(index)].to(device)  # (B, T), in [0, 1)
 
-        def ended(which: np.ndarray, ids: list[np.ndarray]) -> None:
+        def ended(which: np.ndarray, ids: list[np.ndarray]) -> bool | None:
             assert on_finished is not None
-            on_finished(list(zip((first + which).tolist(), ids, strict=True)))
+            return on_finished(list(zip((first + which).tolist(), ids, strict=True)))
 
         drawn = self.draw(prefix, index, uniform, settings, on_finished and ended)
         # Fixed buffers are filled again.
@@ -100,10 +100,11 @@ class TorchSampler:
 
     def draw(
         self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings,
-        ended: Callable[[np.ndarray, list[np.ndarray]], None] | None = None,
+        ended: Callable[[np.ndarray, list[np.ndarray]], bool | None] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Tokens (B, T), their log-probs (B, T) and lengths (B,) of the sequences of prompts `index` (B,), by `uniform`
-        (B, T) random numbers; `ended` is told numbers and tokens of sequences when they end, and before of none."""
+        (B, T) random numbers; `ended` is told numbers and tokens of sequences when they end, and of none as long as
+        it has something else to do and the GPU has steps to compute."""
         b, limit = uniform.shape
         cache = self._cache((len(prefix.lengths), prefix.layers[0].shape[3], b, limit))
         cache.begin(prefix, index, uniform)
@@ -111,12 +112,12 @@ class TorchSampler:
         for t in range(1, limit + 1):
             cache.advance(settings)
             if t % cache.every == 0 or t == limit:
-                looked, look = t, read_later(cache.lengths[:b], *([cache.tokens[:b, :limit]] if ended else []))
+                looked, look = t, Reading(cache.lengths[:b], *([cache.tokens[:b, :limit]] if ended else []))
             if look is None or (t - looked < cache.every // 2 and t < limit):
                 continue
-            if ended is not None and t < limit:
-                ended(np.zeros(0, np.int64), [])  # a GPU has these steps to do
-            (lengths, *drawn), look = look(), None
+            while ended is not None and t < limit and ended(NOBODY, []) and not look.there:
+                pass
+            (lengths, *drawn), look = look.wait(), None
             fresh = np.flatnonzero(running & (lengths <= looked))
             running[fresh] = False
             if ended is not None and len(fresh):

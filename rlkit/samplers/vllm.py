@@ -74,7 +74,7 @@ class VllmSampler:
 
     def sample(
         self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
-        top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
+        top_p: float = 1.0, on_finished: Callable[[Finished], bool | None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
         """See `rlkit.types.Sampler`. Log-probs are vLLM's own; `on_finished` is told of prompts whose samples ended."""
         self._wake(*MEMORY)

@@ -36,7 +36,7 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
 
     a, mask = config.algorithm, batch.mask.float()
     by_std = a.norm_adv_by_std_in_grpo and not a.norm_adv_by_std_in_batch
-    estimator = core().get_adv_estimator_fn(a.adv_estimator)
+    estimator = grpo if a.adv_estimator == "grpo" else core().get_adv_estimator_fn(a.adv_estimator)
     named = inspect.signature(estimator).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in named.values())
     shared = {"gamma": a.gamma, "lam": a.lam, "norm_adv_by_std_in_grpo": by_std}
@@ -58,6 +58,22 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
         each = (result * mask).sum(-1) / mask.sum(-1).clamp(min=1)  # (B,), alike on all tokens of a sequence
         result = result / (each[mask.any(-1)].std() + 1e-6)
     return result, returns
+
+
+def grpo(
+    token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray, norm_adv_by_std_in_grpo: bool
+) -> tuple[Tensor, Tensor]:
+    """verl's `grpo` to the last bit, groups of one size together: its loop over 512 sequences takes 13 ms, a quarter of
+    a small model's step on a GPU."""
+    scores, (_, group, sizes) = token_level_rewards.sum(-1), np.unique(index, False, True, True)
+    order, starts = np.argsort(group, kind="stable"), np.cumsum(sizes) - sizes
+    for size in np.unique(sizes):
+        rows = torch.from_numpy(order[starts[sizes == size][:, None] + np.arange(size)])  # (groups, size)
+        each = scores[rows]
+        mean, std = (each.mean(-1, True), each.std(-1, keepdim=True)) if size > 1 else (0.0, 1.0)
+        scores[rows] = (each - mean) / (std + 1e-6) if norm_adv_by_std_in_grpo else each - mean
+    result = scores[:, None] * response_mask
+    return result, result
 
 
 def turn_gae(

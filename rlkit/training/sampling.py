@@ -45,13 +45,14 @@ class Feed:
         self.ahead: list[Sampled] = []
         self.made: dict[int, list[Task]] = {}
 
-    def make_next(self, policy: Policy) -> Iterator[None]:
-        """Make the tasks that the stream has next, then encode their prompts. What fails does so when they are asked
-        for."""
-        step = self.drawn // self.data.train_batch_size + 1
+    def make_next(self, policy: Policy) -> Iterator[bool]:
+        """Make the tasks that the stream has next, a few at a time, then encode their prompts; True while there are
+        more. What fails does so when they are asked for."""
+        step, tasks = self.drawn // self.data.train_batch_size + 1, list[Task]()
         with suppress(UserError):
-            self.made = {step: self.made.get(step) or self.stream.batch(step)}
-            yield
+            for tasks in () if step in self.made else self.stream.making(step):
+                yield bool(tasks)
+            self.made = {step: self.made.get(step) or tasks}
             policy.encode_all([task.prompt for task in self.made[step] if not acts(task)])
 
     def tasks(self) -> list[Task]:
