@@ -240,12 +240,12 @@ class TaskStream:
         return tasks
 
     def making(self, step: int) -> Iterator[list[Task]]:
-        """The tasks of a step so far, each time a few more; at last `batch`."""
+        """`batch`, at last; before that, each time after a few more are made, none."""
         before, after, tasks = self._until(step - 1).tolist(), self._until(step).tolist(), list[Task]()
         for supply, start, end in zip(self._supplies, before, after, strict=True):
             for place in range(start, end, FEW):
                 tasks += supply.tasks(place, min(FEW, end - place))
-                yield tasks
+                yield []
         order = generator("batch", self.config.seed, step).permutation(len(tasks))
         yield [tasks[int(k)] for k in order]
 

@@ -48,11 +48,11 @@ class Feed:
     def make_next(self, policy: Policy) -> Iterator[bool]:
         """Make the tasks that the stream has next, a few at a time, then encode their prompts; True while there are
         more. What fails does so when they are asked for."""
-        step, tasks = self.drawn // self.data.train_batch_size + 1, list[Task]()
+        step = self.drawn // self.data.train_batch_size + 1
         with suppress(UserError):
-            for tasks in () if step in self.made else self.stream.making(step):
-                yield bool(tasks)
-            self.made = {step: self.made.get(step) or tasks}
+            for tasks in [] if step in self.made else self.stream.making(step):
+                self.made = {step: tasks} if tasks else self.made
+                yield True
             policy.encode_all([task.prompt for task in self.made[step] if not acts(task)])
 
     def tasks(self) -> list[Task]:
