@@ -283,7 +283,7 @@ def export_rows(
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("data/built"),
 ) -> None:
     """Write a run's rows in their order as parquet files, train and test."""
-    from rlkit.data.exporting import export
+    from rlkit.data import export
 
     written = export(load(params, parse_overrides(overrides)), out)
     typer.echo(", ".join(f"{name}: {n:,} rows" for name, n in written.items()))
@@ -362,9 +362,9 @@ def serve(
     path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
     host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    max_concurrent: Annotated[int, typer.Option(help="Episodes that run or wait; 429 beyond.", min=1)] = 256,
+    max_concurrent: Annotated[int, typer.Option(help="Episodes that run at a time; others wait.", min=1)] = 64,
     timeout: Annotated[
-        float, typer.Option(help="Seconds of an episode; 429 beyond, 504 if it ran alone.", min=0.1)
+        float, typer.Option(help="Seconds of an episode, and four times those of waiting; 429 beyond.", min=0.1)
     ] = 60.0,
     max_turn_length: Annotated[
         int | None, typer.Option(help="Tokens of a turn; default what the run was trained with.", min=1)
@@ -373,7 +373,7 @@ def serve(
     """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest. Ctrl-C or SIGTERM ends it:
     running requests have 30 s to finish."""
     try:
-        from rlkit.serving.episodes import Settings
+        from rlkit.serving.http import Settings
         from rlkit.serving.http import serve as run_server
     except ModuleNotFoundError as error:
         raise UserError(f"{error.name} is not installed, which serving needs: pip install 'rlkit[serving]'.") from None

@@ -17,7 +17,7 @@ from rlkit.cli import app
 from rlkit.config import RewardConfig, RunConfig
 from rlkit.data import TaskStream, suites
 from rlkit.data import sources as benchmarks
-from rlkit.data.exporting import reference_response
+from rlkit.data.check import reference_response
 from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.figures.study import StudyData, render, tables

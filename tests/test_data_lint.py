@@ -1,10 +1,8 @@
 """The linter finds every planted defect, by kind, and nothing in clean rows."""
 
 import json
-import tracemalloc
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from rlkit.config import RunConfig
@@ -15,17 +13,10 @@ from rlkit.errors import UserError
 from rlkit.models.ladder import byte_tokenizer
 from rlkit.types import Task
 
-SYLLABLES = ("am", "bas", "ced", "del", "emb", "fjo", "gro", "hav", "isl", "jet", "kno", "lag", "mea")
-WORDS = [a + b for a in SYLLABLES for b in ("er", "in")][:25]
 
-
-def story(k: int, numbers: tuple[int, ...] = ()) -> str:
-    """A problem in words that no other k shares, with these numbers in it."""
-    rng = np.random.default_rng(k)
-    end = f"{chr(97 + k % 26)}{chr(97 + k // 26)}"
-    words = [f"{WORDS[i]}{chr(97 + i % 7)}{end}" for i in rng.integers(25, size=40)]
-    words[10:10] = [str(n) for n in numbers or (k + 100, 3 * k + 7)]
-    return " ".join(words) + "? Please output the final answer within \\boxed{}."
+def story(k: int) -> str:
+    """A problem in words of its own."""
+    return f"What is {k} times {3 * k + 7}? Please output the final answer within \\boxed{{}}."
 
 
 def row(k: int, **change) -> dict:
@@ -80,18 +71,12 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
     "held_out": [
         lambda k: HELD_OUT[k % 40],
         lambda k: HELD_OUT[k % 40] | {"data_source": "math__other"} | truth("0.125"),
-        lambda k: says(k, "Solve this one. " + story(2000 + k % 40)),
-        lambda k: says(k, story(2000 + k % 40).replace("? Please", ". Kindly").upper()),
     ],
     "duplicate": [
         lambda k: row(k - 1000),
         lambda k: row(k - 1000, data_source="math__other"),
         lambda k: row(k, prompt=says(k, story(k - 1000).replace(" ", "\n ") + "\t")["prompt"])
         | truth(str(4 * (k - 1000) + 11)),
-    ],
-    "near_duplicate": [
-        lambda k: says(k, story(k - 1000).replace(" Please", "  please")) | truth("8"),
-        lambda k: says(k, story(k - 1000).replace("?", " now?")),
     ],
 }  # fmt: skip
 
@@ -127,24 +112,17 @@ def test_planted_defects_are_found_by_kind(tmp_path):
     assert missed == []
     assert not [f for f in report.findings if f.row < 300], "no clean row is accused"
     beside = Counter(check for check, where in found if (check, where) not in planted)
-    assert set(beside) <= {"self_score", "duplicate", "near_duplicate", "conflict"}, "consequences alone"
+    assert set(beside) <= {"self_score", "duplicate", "conflict"}, "consequences alone"
     assert report.exit_status == 2
 
 
-@pytest.mark.parametrize("check", ["duplicate", "near_duplicate"])
-def test_warnings_alone_have_their_own_exit_status(tmp_path, check):
-    report = lint_rows(tmp_path, [*CLEAN, PLANTS[check][0](1005)])
-    assert [f.check for f in report.findings] == [check] and report.exit_status == 1
+def test_warnings_alone_have_their_own_exit_status(tmp_path):
+    report = lint_rows(tmp_path, [*CLEAN, PLANTS["duplicate"][0](1005)])
+    assert [f.check for f in report.findings] == ["duplicate"] and report.exit_status == 1
 
 
-ASK = "Spell this word backward, letter by letter, and say nothing else at all, not even thanks: "
 UNSOLVED = Task.ask("codegen__taco", story(1), json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]}), ability="codegen")
 GOOD = {
-    "one template with other words": [says(k, ASK + word) for k, word in enumerate(WORDS)],
-    "one template with other numbers": [
-        *(says(k, story(k, numbers=(7 * k, k))) for k in range(2000, 2040)),
-        *(says(100, story(1)), says(101, story(1, numbers=(5, 6)))),
-    ],
     "truths that a model spells otherwise": [
         *(row(1) | truth("$5$"), row(2) | truth(r"\begin{pmatrix}1\\2\end{pmatrix}"), row(3) | truth(r"\frac{1}{2}")),
         *(row(4) | truth("6*7=42.\n#### 42"), row(5) | truth(r"\\frac{5}{4}"), row(6) | truth(r"\boxed{5}")),
@@ -168,8 +146,7 @@ def test_generated_rows_of_every_domain_are_clean(tmp_path):
     rows.write(tmp_path / "a.parquet", [t for b in TaskStream(config, tests) for t in b])
     rows.write(tmp_path / "b.parquet", tests)
     report = lint([tmp_path / "a.parquet"], held_out=[tmp_path / "b.parquet"])
-    assert report.rows == 1200 and {f.check for f in report.findings} <= {"near_duplicate"}
-    assert len(report.findings) <= 2
+    assert report.rows == 1200 and report.findings == []
 
 
 def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
@@ -198,16 +175,3 @@ def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_
     assert {row: check for row, (check, _) in found.items()} == wanted
     assert found[3][1] == "the same as train.jsonl, row 2"
     assert found[7][1] == 'ground truth "8", but "7" in train.jsonl, row 6'
-
-
-def test_a_held_out_set_of_thousands_takes_little_memory(tmp_path):
-    """What all rows share, such as the words that ask for a box, is not kept for each pair of a row and a text."""
-    ask = " Think step by step, and please output the final answer, and nothing else, within \\boxed{}."
-    for name, first in (("train", 0), ("test", 3000)):
-        content = (says(k, f"{story(k)} {ask}") for k in range(first, first + 1500))
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, content)))
-    tracemalloc.start()
-    report = lint([tmp_path / "train.jsonl"], held_out=[tmp_path / "test.jsonl"])
-    assert not [f for f in report.findings if f.check != "near_duplicate"]
-    assert tracemalloc.get_traced_memory()[1] < 100e6
-    tracemalloc.stop()

@@ -14,7 +14,7 @@ from cases import records, table
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
-from rlkit.data.exporting import reference_response
+from rlkit.data.check import reference_response
 from rlkit.domains import resolve, sources
 from rlkit.errors import UserError
 from rlkit.rewards.grading import grade

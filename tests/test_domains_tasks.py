@@ -15,7 +15,7 @@ import sympy
 from cases import table
 from sympy.parsing import sympy_parser as parser
 
-from rlkit.data.exporting import reference_response
+from rlkit.data.check import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
 from rlkit.domains.arc import corpus
 from rlkit.domains.code import STEPS, cases, compose

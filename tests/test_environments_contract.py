@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.cli import app
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
-from rlkit.environments.adapters import GymnasiumEnv
 from rlkit.environments.authoring import new_environment
 from rlkit.environments.rollout import environment_task
 from rlkit.errors import UserError
@@ -181,16 +180,6 @@ def test_words_around_algebra_are_no_part_of_it(text, observation):
     env = environments.parse("mathematics")
     env.reset("3x + 7 = 16")
     assert env.step(*env.parse_action(text)).observation == observation
-
-
-def test_gymnasium_accepts_our_environments():
-    from gymnasium.utils.env_checker import check_env
-
-    env = GymnasiumEnv(environments.parse("mathematics"))
-    check_env(env, skip_render_check=True)
-    assert env.reset(options={"problem": "3x + 7 = 16"})[0] == "3x + 7 = 16"
-    _, reward, terminated, truncated, _ = env.step("state_answer 3")
-    assert (reward, terminated, truncated) == (3.0, True, False)
 
 
 def test_a_gymnasium_environment_keeps_the_contract():

@@ -2,17 +2,13 @@
 
 import json
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from scipy.sparse import csr_array
 from tqdm.auto import tqdm
 
 from rlkit.data import rows
-from rlkit.data.exporting import as_spelled, reference_response
 from rlkit.domains import resolve
 from rlkit.errors import UserError
 from rlkit.models.prompts import control_tokens
@@ -25,13 +21,10 @@ CHECKS = {
     "control": ("warning", "the text has a control token of the tokenizer, which is read as text"),
     "self_score": ("error", "the ground truth, as a model spells it, does not score 1"),
     "conflict": ("error", "the same prompt has different ground truths"),
-    "held_out": ("error", "the prompt, or nearly its text, is in a held-out set"),
+    "held_out": ("error", "the prompt is in a held-out set"),
     "duplicate": ("warning", "the same prompt stands twice"),
-    "near_duplicate": ("warning", "the prompt nearly repeats another one"),
 }
 """Every check with its severity and its meaning."""
-ALIKE = 0.7  # least share of a text's own n-grams that a near copy of it has
-LEAST_OWN, LEAST_OWN_SHARE = 8, 0.25  # own n-grams of a text that is compared: at least so many, and of all
 
 
 class Finding(NamedTuple):
@@ -52,10 +45,6 @@ class _Row(NamedTuple):
     @property
     def place(self) -> str:
         return f"{Path(self.file).name}, row {self.number}"
-
-    @property
-    def text(self) -> str:
-        return "\n".join(message["content"] for message in self.task.prompt)
 
     def finding(self, check: str, detail: str) -> Finding:
         return Finding(check, self.file, self.number, self.task.data_source, detail)
@@ -82,7 +71,8 @@ def lint(
     Raises UserError: a file that cannot be read at all."""
     found: list[Finding] = []
     checked = [row for file in files for row in _readable(str(file), found)]
-    held = [_Row(str(path), k, task) for path in held_out for k, task in enumerate(rows.tasks(path))]
+    held = ((Path(path).name, k, task.problem) for path in held_out for k, task in enumerate(rows.tasks(path)))
+    places = {problem: f"{name}, row {k}" for name, k, problem in held}
     control, first = control_tokens(tokenizer) if tokenizer else [], dict[str, _Row]()  # row of each problem
     routed = []
     for row in checked:
@@ -91,7 +81,8 @@ def lint(
             routed.append(row)
         except UserError as error:
             found.append(row.finding("unrouted", str(error).split(" Known:")[0]))
-        if names := [name for name in control if name in row.text]:
+        text = "\n".join(message["content"] for message in row.task.prompt)
+        if names := [name for name in control if name in text]:
             found.append(row.finding("control", f"the prompt has {', '.join(names)}"))
         earlier = first.setdefault(row.task.problem, row)
         if as_spelled(row.task.ground_truth) != as_spelled(earlier.task.ground_truth):
@@ -99,12 +90,8 @@ def lint(
             found.append(row.finding("conflict", f"ground truth {ours}, but {theirs} in {earlier.place}"))
         elif row is not earlier:
             found.append(row.finding("duplicate", f"the same as {earlier.place}"))
-    places = {row.task.problem: row.place for row in held}
-    same = [row for row in checked if row.task.problem in places]
-    found += [row.finding("held_out", f"the prompt of {places[row.task.problem]}") for row in same]
-    new = [row for row in first.values() if row.task.problem not in places]
-    found += [row.finding("held_out", f"nearly {other.place}") for row, other in _near(new, held)]
-    found += [row.finding("near_duplicate", f"nearly {other.place}") for row, other in _near(new)]
+        if place := places.get(row.task.problem):
+            found.append(row.finding("held_out", f"the prompt of {place}"))
     ungraded = _self_scores(routed, found) if score else 0
     found.sort(key=lambda f: (list(CHECKS).index(f.check), f.file, f.row))
     return Report(len(checked), found, ungraded)
@@ -123,44 +110,6 @@ def _readable(file: str, findings: list[Finding]) -> Iterator[_Row]:
         findings.append(Finding("schema", file, -1, "", "no rows"))
 
 
-def _near(new: Sequence[_Row], others: Sequence[_Row] | None = None) -> Iterator[tuple[_Row, _Row]]:
-    """Each row whose text has most own n-grams of another one's, and all its numbers in their order, with the nearest
-    such: of the others, or without them of the rows before it. N-grams of more than a few texts are a template's."""
-    every = [*new, *(others or [])]
-    start = 0 if others is None else len(new)  # of those that are compared with
-    own, sizes = _own_ngrams([row.text for row in every])
-    theirs, totals = own[start:], own[start:].sum(axis=1)
-    comparable = totals >= np.maximum(LEAST_OWN, LEAST_OWN_SHARE * sizes[start:])
-    numbers = [re.findall(r"\d+", row.text) for row in every]
-    nearest: dict[int, int] = {}
-    for block in range(0, len(new), 1000):
-        pairs = (own[block : min(block + 1000, len(new))] @ theirs.T).tocoo()
-        text, share = pairs.row + block, pairs.data / totals[pairs.col]
-        alike = comparable[pairs.col] & (share >= ALIKE) & ((pairs.col < text) | (others is not None))
-        for _, k, other in sorted(zip(-share[alike], text[alike], pairs.col[alike], strict=True)):
-            rest = iter(numbers[k])
-            if k not in nearest and all(number in rest for number in numbers[start + other]):
-                nearest[k] = other
-    return ((new[k], every[start + other]) for k, other in nearest.items())
-
-
-def _own_ngrams(texts: Sequence[str], n: int = 5) -> tuple[Any, np.ndarray]:
-    """(texts, n-grams) sparse, 1 where a text has one of those that only few texts have, and (texts,) the number of all
-    distinct n-grams of each, of words, numbers and symbols; a text shorter than n is one."""
-    grams = []
-    for text in texts:
-        words = re.findall(r"\d+|[^\W\d_]+|[^\w\s]|_", text.lower())
-        starts = range(max(len(words) - n + 1, bool(words)))
-        hashed = {zlib.crc32(" ".join(words[k : k + n]).encode()) for k in starts}
-        grams.append(np.fromiter(hashed, np.uint32, len(hashed)))
-    sizes = np.array([len(some) for some in grams], int)
-    everything = np.concatenate([np.zeros(0, np.uint32), *grams])
-    _, columns, counts = np.unique(everything, return_inverse=True, return_counts=True)
-    own = counts[columns] <= min(10, max(2, len(texts) // 10))
-    places = np.repeat(np.arange(len(texts)), sizes)[own], columns[own]
-    return csr_array((np.ones(len(places[0]), int), places), shape=(len(texts), len(counts))), sizes
-
-
 def _self_scores(routed: Sequence[_Row], findings: list[Finding]) -> int:
     """Grade every ground truth as an answer to its own row; the number of those that have none to grade."""
     given = [(row, reference_response(row.task)) for row in routed]
@@ -172,3 +121,35 @@ def _self_scores(routed: Sequence[_Row], findings: list[Finding]) -> int:
             said = reward.error or f"{answer!r} scores {reward.value:g}"
             findings.append(row.finding("self_score", said[:200]))
     return len(given) - len(answers)
+
+
+_TAGGED = ("simulation__arcagi", "simulation__barc", "logic__", "reasoning_gym")
+
+
+def reference_response(task: Task) -> str | None:
+    """The ground truth as a model spells it, in the format that the prompt asks for. None for tests of a program
+    without a reference solution."""
+    info, truth = task.extra_info, task.ground_truth
+    if task.ability == "codegen" or task.data_source.startswith("codegen"):
+        code = info.get("reference") or info.get("solution")
+        program = code if isinstance(code, str) and code.strip() else None
+        return program if program is None or "```" in program else f"```python\n{program}\n```"
+    text, prompt = truth if isinstance(truth, str) else json.dumps(truth), task.prompt[-1]["content"]
+    if task.data_source.startswith("simulation__codeio"):
+        return f"```json\n{{{text}}}\n```"
+    if "<answer>" in prompt and task.data_source.startswith(_TAGGED):
+        return f"<answer> {text} </answer>"
+    return rf"\boxed{{{as_spelled(text)}}}" if "\\boxed" in prompt else text
+
+
+def as_spelled(truth: Any) -> Any:
+    """A text without doubled backslashes (apart from those that end a line of a matrix), the reasoning of GSM8K's
+    answer column, a box of its own, and dollar signs around; another value as it is."""
+    if not isinstance(truth, str):
+        return truth
+    text = truth.rpartition("####")[2].strip()
+    if "\\begin{" not in text:
+        text = re.sub(r"\\\\(?=[A-Za-z{}%$,;!()\[\]])", r"\\", text)
+    if match := re.fullmatch(r"(?:\\\(|\$)?\s*\\boxed\s*\{(.*)\}\s*(?:\\\)|\$)?", text, re.DOTALL):
+        text = match[1]
+    return match[1].strip() if (match := re.fullmatch(r"\$([^$]+)\$", text)) else text

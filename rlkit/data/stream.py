@@ -301,3 +301,19 @@ def content_hashes(stream: TaskStream, held_out: Sequence[Task]) -> dict[str, st
             with Path(path).open("rb") as file:
                 digests.append(hashlib.file_digest(file, "sha256").hexdigest())
     return hashes | ({"data_files_hash": content_hash(digests)} if digests else {})
+
+
+def export(config: RunConfig, out: str | Path, *, progress: bool = True) -> dict[str, int]:
+    """Write the parquet files `train`, the rows of all steps, step after step (read it without shuffling), and `test`,
+    held-out tasks and suites; the number of rows of each. Raises UserError: the sources cannot give the tasks."""
+    from rlkit.data import rows  # pyarrow
+
+    out, tests = Path(out), held_out(config)
+    stream = TaskStream(config, tests)
+    stream.batch(1)  # what is wrong with the sources shows before a file is begun
+    tests += [task for tasks in stream.suites.values() for task in tasks]
+    train = (task for batch in stream for task in batch)
+    return {
+        "train": rows.write(out / "train.parquet", train, progress=progress),
+        "test": rows.write(out / "test.parquet", tests, split="test", progress=progress),
+    }

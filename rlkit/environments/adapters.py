@@ -1,4 +1,4 @@
-"""Environments of Gymnasium here, and environments here as theirs."""
+"""Environments of Gymnasium."""
 
 import contextlib
 import re
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
-from gymnasium.spaces import Discrete, Text
+from gymnasium.spaces import Discrete
 from pydantic import Field, PrivateAttr
 
 from rlkit.environments.base import ActionResult, BaseEnvironment, Params, Problem, environments
@@ -79,23 +79,3 @@ class FromGymnasium(BaseEnvironment):
 
     def render(self) -> str:
         return self._text("")
-
-
-class GymnasiumEnv(gymnasium.Env):
-    """An environment under Gymnasium's interface: actions and observations are texts, and the seed chooses the problem,
-    or else `reset(options={"problem": …})`."""
-
-    action_space = observation_space = Text(4096, min_length=0, charset=frozenset(map(chr, range(0x2500))))
-
-    def __init__(self, environment: BaseEnvironment) -> None:
-        self.environment = environment.fresh()
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict]:
-        super().reset(seed=seed)
-        drawn = self.environment.problems("train", 1, int(self.np_random.integers(2**31)))[0]
-        return self.environment.reset((options or {}).get("problem", drawn)), {}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict]:
-        result = self.environment.step(*self.environment.parse_action(action))
-        truncated = bool(result.info["truncated"])
-        return result.observation, result.reward, result.done and not truncated, truncated, result.info

@@ -1,5 +1,4 @@
 """A trained policy behind HTTP.
 
 In: a run's folder or a model, then problems (POST /solve). Out: a solution and the chain of actions that led to it.
-http.py answers requests and decides their statuses, episodes.py plays the episodes and limits how many.
 """

@@ -1,47 +1,166 @@
-"""What HTTP asks of the server and its answers with their statuses; and the process that serves it."""
+"""A policy behind HTTP: its episodes, whose turns are sampled together, the answers to requests, and the process."""
 
 import asyncio
 import contextlib
 import hmac
-import json
-import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Annotated, Any
 
+import numpy as np
 import uvicorn
-from fastapi import Depends, FastAPI, Query
+from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from fastapi.security import HTTPBearer
-from prometheus_client import generate_latest
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from starlette.exceptions import HTTPException
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from rlkit import __version__
-from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, environments
+from rlkit.config import Section
+from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, Problem, environments
+from rlkit.environments.episode import Episode, Trajectory
+from rlkit.environments.rollout import ChatTokens, Limits, SampledEpisode
 from rlkit.errors import UserError
 from rlkit.params import validate
-from rlkit.serving.episodes import Busy, Settings, Solver, Stopping, TooSlow, UnknownDomain
+from rlkit.types import Sample, Sampler
 
-logger = logging.getLogger("rlkit.serving")
 API_KEY = "RLKIT_API_KEY"  # environment variable; when set, requests need it as a bearer token
-bearer = HTTPBearer(auto_error=False, description=f"What {API_KEY} holds, where the server has one.")
 MOST_BYTES = 64 * 1024  # of a request
-# Longer than clients and proxies keep an idle connection (httpx 5 s, nginx 60 s): a server that closes it first, at
-# the moment of the next request, resets that request.
-KEEP_ALIVE = 75
-# pydantic's names of what a value may be
-FORMS = ("body", "query", "str", "constrained-str", "dict[str,any]")
-STATUSES: dict[type[Exception], int] = {
-    UnknownDomain: 404, BrokenEnvironment: 500, UserError: 422, Busy: 429, Stopping: 503, TooSlow: 504
-}  # fmt: skip
-"""What an episode that fails is answered with, the first that fits; `_guard` decides other statuses."""
-RETRY_AFTER = {429: "1", 503: "5"}  # seconds
+GRACE = 30  # seconds that running requests have when the server is told to stop
+WINDOW = 0.001  # seconds in which those whose last turn has just been sampled ask again
+TURN, LONG_TURN = 64, 512  # tokens of a turn of policies that do not say
+
+
+class Settings(Section):
+    """Limits of a server."""
+
+    max_concurrent: PositiveInt = 64
+    """Episodes that run at a time; others wait a quarter of `timeout` at most (429 with Retry-After beyond)."""
+    timeout: Annotated[PositiveFloat, Field(allow_inf_nan=False)] = 60.0
+    """Seconds of one episode (429 beyond)."""
+    max_turn_length: PositiveInt | None = None
+    """Tokens of one turn. None: as in training; if that is unknown, 512 where values have several lines, or 64."""
+    context: PositiveInt = 4096
+    """Most tokens of an episode; a model's own limit may be smaller."""
+
+
+class Busy(Exception):
+    """Too many episodes run to begin or to end another one in time."""
+
+
+class Metrics:
+    """Prometheus metrics of one server."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        on: Any = {"registry": self.registry}
+        self.requests = Counter("rlkit_requests", "Requests by path and status.", ["path", "status"], **on)
+        self.episodes = Counter("rlkit_episodes", "Episodes played.", ["domain", "success"], **on)
+        self.actions = Counter("rlkit_actions", "Actions taken.", ["domain", "valid"], **on)
+        self.feedback = Counter("rlkit_feedback", "Verdicts of users.", ["domain", "satisfied"], **on)
+        self.seconds = Histogram("rlkit_episode_seconds", "Seconds of an episode.", **on)
+        self.active = Gauge("rlkit_active_episodes", "Episodes that run now.", **on)
+
+
+class Batcher:
+    """Collects what episodes want sampled while the sampler is busy, and samples it in one call. Decoding is greedy:
+    what an episode gets does not depend on which others share its call."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
+        self._waiting: list[tuple[np.ndarray, int, asyncio.Future[Sample]]] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "sampler")
+
+    async def sample(self, ids: np.ndarray, most: int) -> Sample:
+        """A turn after the ids so far (S,), of `most` tokens, or of more where others in the call may have more. A
+        caller that is cancelled leaves the queue."""
+        future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
+        self._waiting.append((ids, most, future))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await future
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(WINDOW)
+            batch, self._waiting = [asked for asked in self._waiting if not asked[2].done()], []
+            if not batch:
+                continue
+            prompts, limits, futures = zip(*batch, strict=True)
+            call = partial(self._call, prompts, max(limits))
+            try:
+                outcomes: Any = await asyncio.get_running_loop().run_in_executor(self._thread, call)
+            except Exception as error:
+                outcomes = [error] * len(batch)
+            for future, outcome in zip(futures, outcomes, strict=True):
+                if not future.done():
+                    failed = isinstance(outcome, Exception)
+                    future.set_exception(outcome) if failed else future.set_result(outcome)
+
+    def _call(self, prompts: Sequence[np.ndarray], most: int) -> list[Sample]:
+        groups = self.sampler.sample(prompts, 1, seed=0, max_tokens=most, temperature=0.0)
+        return [group[0] for group in groups]
+
+
+class Solver:
+    """Plays episodes, `max_concurrent` at a time."""
+
+    def __init__(self, policy: Any, sampler: Sampler, domains: dict[str, BaseEnvironment], settings: Settings) -> None:
+        self.domains, self.settings, self.metrics = domains, settings, Metrics()
+        self.chat, self.batcher = ChatTokens(policy), Batcher(sampler)
+        usual = LONG_TURN if any(e.multiline for e in domains.values()) else TURN
+        self.turn = settings.max_turn_length or usual
+        self.context = min(settings.context, policy.base.config.max_position_embeddings)
+        self._places = asyncio.Semaphore(settings.max_concurrent)
+
+    def environment(self, domain: str) -> BaseEnvironment:
+        """The environment of a domain. Raises UserError for an unknown one."""
+        if domain not in self.domains:
+            self.domains[domain] = environments.parse(domain)
+        return self.domains[domain]
+
+    async def solve(self, domain: str, problem: str | Problem) -> tuple[Trajectory, float]:
+        """The episode and its seconds. Raises UserError for what cannot be played, BrokenEnvironment, and Busy."""
+        try:
+            async with asyncio.timeout(self.settings.timeout / 4):
+                await self._places.acquire()
+        except TimeoutError:
+            raise Busy(f"{self.settings.max_concurrent} episodes are running; try again soon.") from None
+        began = time.perf_counter()
+        try:
+            with self.metrics.active.track_inprogress():
+                async with asyncio.timeout(self.settings.timeout):
+                    trajectory = await self._episode(self.environment(domain), problem)
+        except TimeoutError:
+            raise Busy(f"The episode took longer than {self.settings.timeout:g} s; try again later.") from None
+        finally:
+            self._places.release()
+        seconds = time.perf_counter() - began
+        self.metrics.seconds.observe(seconds)
+        self.metrics.episodes.labels(domain, str(trajectory.success).lower()).inc()
+        for step in trajectory.transitions:
+            self.metrics.actions.labels(domain, str(step.valid).lower()).inc()
+        return trajectory, seconds
+
+    async def _episode(self, environment: BaseEnvironment, problem: str | Problem) -> Trajectory:
+        episode = Episode.begin(environment, problem)
+        ids = self.chat.prompt(episode.messages)
+        if len(ids) + self.turn > self.context:
+            raise UserError(f"The problem needs more than {self.context} tokens: shorten it.")
+        limits = Limits(self.context - len(ids), self.turn)
+        await SampledEpisode(episode, ids).play(self.batcher.sample, self.chat, limits)
+        return episode.trajectory()
+
+
 Domain = Annotated[str, Field(max_length=100)]
 Text = Annotated[str, Field(min_length=1, max_length=8000)]
 
@@ -53,14 +172,6 @@ class Request(BaseModel):
 
     problem: Text | dict[str, Any]
     domain: Domain = "mathematics"
-
-    @model_validator(mode="after")
-    def _is_json(self) -> "Request":
-        try:
-            json.dumps(self.problem, ensure_ascii=False, allow_nan=False).encode()
-        except ValueError:
-            raise ValueError("problem holds a number that is not finite, or half a surrogate pair") from None
-        return self
 
 
 class Action(BaseModel):
@@ -92,6 +203,30 @@ class Feedback(BaseModel):
     domain: Domain = "mathematics"
 
 
+STATUSES: dict[Any, int] = {BrokenEnvironment: 500, UserError: 422, Busy: 429}
+"""What an episode that fails is answered with."""
+_Given = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
+
+
+def _allowed(given: _Given) -> None:
+    """Raises HTTPException for a wrong bearer token, where RLKIT_API_KEY is set."""
+    key = os.environ.get(API_KEY, "")
+    if key and not (given and hmac.compare_digest(given.credentials.encode(), key.encode())):
+        raise HTTPException(401, "Send the API key as `Authorization: Bearer KEY`.", {"WWW-Authenticate": "Bearer"})
+
+
+async def _failed(_: HttpRequest, error: Exception) -> JSONResponse:
+    status = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
+    return JSONResponse({"detail": str(error)}, status, {"Retry-After": "1"} if status == 429 else None)
+
+
+async def _invalid(_: HttpRequest, error: RequestValidationError) -> JSONResponse:
+    first = error.errors()[0]
+    place = next((name for name in first["loc"][1:] if isinstance(name, str)), "the body")
+    said = first.get("ctx", {}).get("error") or first["msg"]  # of the JSON parser, if it is no JSON
+    return JSONResponse({"detail": f"{place[:100]}: {said}."}, 422)
+
+
 def create_app(
     policy: Any, domains: dict[str, BaseEnvironment], sampler: Any, settings: Settings | None = None
 ) -> FastAPI:
@@ -104,12 +239,28 @@ def create_app(
     """
     environments.names()  # imports them all, before the first request has to wait for it
     solver = Solver(policy, sampler, dict(domains), settings or Settings())
-    app = FastAPI(title="rlkit", version=__version__)
+    handlers: Any = {**dict.fromkeys(STATUSES, _failed), RequestValidationError: _invalid}
+    app = FastAPI(title="rlkit", version=__version__, exception_handlers=handlers)
     app.state.solver = solver
-    _guard(app, solver)
-    _answer_errors(app)
-    locked: Any = {"dependencies": [Depends(bearer)]}  # for /docs; the key is compared in _guard
+    locked: Any = {"dependencies": [Depends(_allowed)]}
 
+    @app.middleware("http")
+    async def counted(request: HttpRequest, call: Callable[[HttpRequest], Awaitable[Response]]) -> Response:
+        """Count a request, and refuse a body that is large, or of unknown length, before it is read."""
+        status, known = 500, "transfer-encoding" not in request.headers
+        try:
+            if known and int(request.headers.get("content-length", 0)) <= MOST_BYTES:
+                answer = await call(request)
+            else:
+                told = f"The request is larger than {MOST_BYTES} bytes, or has no `content-length`."
+                answer = JSONResponse({"detail": told}, 413)
+            status = answer.status_code
+            return answer
+        finally:
+            path = getattr(request.scope.get("route"), "path", "other")
+            solver.metrics.requests.labels(path, status).inc()
+
+    @app.get("/solve", **locked)
     @app.post("/solve", **locked)
     async def solve(
         request: Request | None = None,
@@ -121,11 +272,10 @@ def create_app(
             raise UserError('Give a problem, as JSON ({"problem": "3x + 7 = 16"}) or as ?problem=.')
         asked = request or Request(problem=problem or "", domain=domain)
         trajectory, seconds = await solver.solve(asked.domain, asked.problem)
-        told = {name: trajectory[name] for name in ("solution", "success", "total_reward")}
         steps = trajectory.transitions
-        chain = [dict(action=t.text, reward=t.reward, valid=t.valid, observation=t.next_state) for t in steps]
-        known = {"domain": asked.domain, "seconds": seconds, "actions": chain}
-        return Solution.model_validate(told | known)
+        chain = [Action(action=t.text, reward=t.reward, valid=t.valid, observation=t.next_state) for t in steps]
+        told = {name: trajectory[name] for name in ("solution", "success", "total_reward")}
+        return Solution(**told, actions=chain, domain=asked.domain, seconds=seconds)
 
     @app.post("/feedback", status_code=204, **locked)
     async def feedback(verdict: Feedback) -> None:
@@ -144,76 +294,6 @@ def create_app(
         return Response(generate_latest(solver.metrics.registry), media_type="text/plain; version=0.0.4")
 
     return app
-
-
-def _told(status: int, sentence: str, **headers: str) -> JSONResponse:
-    return JSONResponse({"error": sentence}, status, headers)
-
-
-def _guard(app: FastAPI, solver: Solver) -> None:
-    """Before a request is read: its key and its size. After it: what failed as JSON, and the count."""
-
-    @app.middleware("http")
-    async def guarded(request: HttpRequest, call: Callable[[HttpRequest], Awaitable[Response]]) -> Response:
-        try:
-            refused = await _refused(request) if request.method == "POST" else None
-            answer = refused or await call(request)
-        except Exception as error:
-            if status := next((s for kind, s in STATUSES.items() if isinstance(error, kind)), 0):
-                retry = {"Retry-After": RETRY_AFTER[status]} if status in RETRY_AFTER else {}
-                answer = _told(status, str(error), **retry)
-            else:
-                logger.exception("%s %s failed", request.method, request.url.path)
-                answer = _told(500, f"The server failed: {type(error).__name__}.")
-        path = getattr(request.scope.get("route"), "path", "other")
-        solver.metrics.requests.labels(path, answer.status_code).inc()
-        return answer
-
-
-async def _refused(request: HttpRequest) -> Response | None:
-    """The answer to a wrong bearer token, where RLKIT_API_KEY is set, and to a body that is large or of unknown
-    length; None for other requests."""
-    if key := os.environ.get(API_KEY):
-        given = await bearer(request)
-        if given is None or not hmac.compare_digest(given.credentials.encode(), key.encode()):
-            asked = {"WWW-Authenticate": "Bearer"}
-            return _told(401, "Send the API key as `Authorization: Bearer KEY`.", **asked)
-    if "transfer-encoding" in request.headers:
-        return _told(411, "Send the request with its `content-length`.")
-    if int(request.headers.get("content-length", 0)) > MOST_BYTES:
-        return _told(413, f"The request is larger than {MOST_BYTES} bytes.")
-    return None
-
-
-def _answer_errors(app: FastAPI) -> None:
-    """What FastAPI refuses as `{"error": sentence}` with its status."""
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: HttpRequest, error: RequestValidationError) -> JSONResponse:
-        deepest = max(error.errors(), key=lambda e: len(e["loc"]))  # of the forms that a problem can have
-        if deepest["type"] == "json_invalid":
-            sentence = f"The body is no JSON: {deepest['ctx']['error']}."
-        elif "body" in deepest["loc"] and "json" not in request.headers.get("content-type", ""):
-            sentence = "Send JSON, with the header `content-type: application/json`."
-        else:
-            where = ".".join(str(part) for part in deepest["loc"] if part not in FORMS) or "the body"
-            sentence = f"{where[:100]}: {deepest['msg'].removeprefix('Value error, ')}."
-        return _told(422, sentence)
-
-    @app.exception_handler(HTTPException)
-    async def unknown(_: HttpRequest, error: HTTPException) -> JSONResponse:
-        if error.status_code == 400:  # what FastAPI says of a body that its JSON parser gives up on
-            return _told(422, "The body is no JSON: it is nested too deep.")
-        return _told(error.status_code, f"{error.detail}: /docs lists the paths.", **(error.headers or {}))
-
-
-class Server(uvicorn.Server):
-    """uvicorn, which when told to stop takes no more connections; what runs after `grace` seconds gets a 503."""
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        solver = self.config.app.state.solver  # type: ignore[union-attr]
-        asyncio.get_running_loop().call_later(solver.settings.grace, solver.stop)
-        await super().shutdown(sockets)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -261,8 +341,10 @@ def serve(
     config = uvicorn.Config(
         create_app(policy, saved.environments, sampler, limits),
         log_level="warning",
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=round(limits.grace) + 5,  # for answers to reach slow clients
+        # Longer than clients and proxies keep an idle connection (httpx 5 s, nginx 60 s): a server that closes it
+        # first, at the moment of the next request, resets that request.
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE,
     )
     # uvicorn raises the signal that stopped it once more, after all is done: here that is a clean end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -270,4 +352,4 @@ def serve(
     address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
     say(f"Serving {', '.join(sorted(saved.environments)) or 'any domain'} at {address}; see {address}/docs.")
     with contextlib.suppress(KeyboardInterrupt):
-        Server(config).run([bound])
+        uvicorn.Server(config).run([bound])

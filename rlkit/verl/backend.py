@@ -17,8 +17,7 @@ import yaml
 from tqdm.auto import tqdm
 
 from rlkit.config import RunConfig
-from rlkit.data import TaskStream, held_out
-from rlkit.data.exporting import export
+from rlkit.data import TaskStream, export, held_out
 from rlkit.data.stream import content_hashes
 from rlkit.errors import RunStopped, UserError
 from rlkit.files import write_text
