@@ -1,15 +1,13 @@
 """How long prompts are by the model's tokenizer, and which are refused or left out (`data.filter_overlong_prompts`)."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from rlkit.config import RunConfig
-from rlkit.domains import Source
 from rlkit.errors import UserError
 from rlkit.models.shapes import at_hand, is_ladder
-from rlkit.seeds import content_hash
 from rlkit.types import ENVIRONMENT, Task
 
 
@@ -22,27 +20,9 @@ def fitting(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
 
 def check_lengths(config: RunConfig, tasks: Sequence[Task], where: str) -> None:
     """Raise UserError where a prompt of the tasks of `where` is longer than data.max_prompt_length."""
-    _refuse_longer(config, prompt_lengths(config, tasks), tasks.__getitem__, where)
-
-
-def check_generated(config: RunConfig, source: Source, first: int, count: int, where: str) -> None:
-    """`check_lengths` of `count` tasks of a generator from the index `first` on, which the runs of a study share: they
-    are made once, and their lengths are kept."""
-    ladder = is_ladder(config.model.path)
-    tokenizer = None if ladder else (config.model.path, config.data.apply_chat_template_kwargs)
-    options = source.model_dump(mode="json", exclude={"weight", "count"})
-    known = _GENERATED.setdefault(content_hash([str(type(source)), options, first, tokenizer]), [])
-    known += prompt_lengths(config, source.tasks(range(first + len(known), first + count)))
-    _refuse_longer(config, known[:count], lambda place: source.task(first + place), where)
-
-
-_GENERATED: dict[str, list[int]] = {}
-
-
-def _refuse_longer(config: RunConfig, lengths: list[int], task_at: Callable[[int], Task], where: str) -> None:
-    limit, longest = config.data.max_prompt_length, max(lengths, default=0)
-    if longest > limit:
-        task = task_at(lengths.index(longest))
+    lengths, limit = prompt_lengths(config, tasks), config.data.max_prompt_length
+    if (longest := max(lengths, default=0)) > limit:
+        task = tasks[lengths.index(longest)]
         raise UserError(
             f"data.max_prompt_length is {limit}, but {sum(n > limit for n in lengths):,} of {len(lengths):,} {where} "
             f"prompts are longer: that of task {task.id} ({task.data_source}) has {longest:,} tokens. Raise it, or "

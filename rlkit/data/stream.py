@@ -13,7 +13,7 @@ from typing import Literal, SupportsIndex
 import numpy as np
 
 from rlkit.config import RunConfig
-from rlkit.data.prompt_lengths import check_generated, check_lengths, fitting
+from rlkit.data.prompt_lengths import check_lengths, fitting
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
 from rlkit.seeds import content_hash, derive, generator
@@ -262,18 +262,14 @@ class TaskStream:
 
     def check_prompts(self, held_out: Sequence[Task]) -> None:
         """`check_lengths` of the prompts that the run will use, those of its suites and of `held_out` too; of a
-        generator without a number of unique tasks the first 16,384 that it makes, held-out ones too."""
+        generator without a number of unique tasks the first 16,384."""
         for where, tasks in {"held-out": held_out, **self.suites}.items():
             check_lengths(self.config, tasks, where)
         counts = self._until(self.config.trainer.total_training_steps).tolist()
         for supply, count in zip(self._supplies, counts, strict=True):
-            if not count:
-                continue
-            first = min(count, supply.unique() or 16_384)
-            if supply.unique() is None and not self.config.data.filter_overlong_prompts:
-                check_generated(self.config, supply.source, supply.first, first, supply.label)
-            else:
-                check_lengths(self.config, supply.tasks(0, first), supply.label)
+            if count:
+                tasks = supply.tasks(0, min(count, supply.unique() or 16_384))
+                check_lengths(self.config, tasks, supply.label)
 
     def left_out(self) -> dict[str, int]:
         """Prompts that `data.filter_overlong_prompts` left out: of each suite, and of each source's drawn tasks."""
