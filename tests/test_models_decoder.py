@@ -259,16 +259,6 @@ def test_a_gpu_without_what_triton_builds_with_is_told_of(monkeypatch):
     assert missing_compiler() == "a C compiler"
 
 
-def test_prompts_that_are_computed_with_their_padding_are_those_of_packed_ones():
-    decoder, (ids, mask) = Decoder(tiny.model(), frozen=True), pad_right(tiny.prompts(5), 0)
-    packed = decoder.prefill(ids, mask)
-    decoder.pads_prompts = True
-    padded = decoder.prefill(ids, mask)
-    assert torch.equal(padded.last, packed.last) and torch.equal(padded.lengths, packed.lengths)
-    for a, b in zip(padded.layers, packed.layers, strict=True):
-        assert torch.equal(a.masked_fill(~mask[:, None, :, None], 0), b)
-
-
 @pytest.mark.parametrize("lora", [False, True])
 def test_a_refresh_holds_one_layer_at_a_time_and_a_reference_holds_its_own_weights_alone(lora):
     big: dict[str, Any] = dict(hidden_size=64, intermediate_size=512, num_hidden_layers=8, head_dim=16)

@@ -113,22 +113,6 @@ def test_every_stop_id_ends_a_response_belongs_to_it_and_nothing_follows():
         assert s.finish_reason == ("stop" if s.ids[0] < 20 else "length")
 
 
-def test_sync_takes_new_weights_and_until_then_keeps_the_old():
-    model, prompt = tiny.model(), tiny.prompts(1)[0]
-    sampler = TorchSampler(model, stop_ids=())
-    before = sampler.sample([prompt], 1, seed=0, max_tokens=4)[0][0]
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(9)))
-    stale = sampler.sample([prompt], 1, seed=0, max_tokens=4)[0][0]
-    assert stale.logprobs.tolist() == before.logprobs.tolist()
-    sampler.sync(model)
-    fresh = sampler.sample([prompt], 1, seed=0, max_tokens=4)[0][0]
-    own = tiny.reference_logprobs(model, prompt, fresh.ids).detach()
-    np.testing.assert_allclose(fresh.logprobs, own, atol=2e-5)
-    assert abs(fresh.logprobs - before.logprobs).max() > 0.01
-
-
 def test_the_nucleus_leaves_the_right_tokens():
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
     for top_p, left in ((0.7, 2), (0.81, 3), (0.01, 1)):

@@ -11,7 +11,6 @@ import tiny
 import torch
 from cases import table
 
-from rlkit.backends import train
 from rlkit.compute import Ledger
 from rlkit.config import Optimizer, RunConfig
 from rlkit.config.algorithm import ESTIMATORS
@@ -361,26 +360,3 @@ def test_gae_over_turns_of_one_token_is_verls_gae():
     verl = algorithms.core().get_adv_estimator_fn("gae")(rewards, values, mask, 0.9, 0.8)
     for mine, theirs in zip(ours, verl, strict=True):
         assert torch.allclose(mine * mask, theirs * mask, atol=1e-6)
-
-
-CONTENT = {
-    "model": {"path": "ladder-30k", "warm_start": {"kind": "none"}},
-    "data": {
-        "train": [{"kind": "environment", "environment": {"kind": "mathematics", "instructions": "brief"}}],
-        "train_batch_size": 2, "max_response_length": 90,
-    },
-    "rollout": {"n": 3, "max_turn_length": 20},
-    "trainer": {"total_training_steps": 2, "num_threads": 1, "test_freq": 0, "save_freq": 0},
-    "evaluation": {"size": 2, "n": 1},
-}  # fmt: skip
-
-
-@pytest.mark.filterwarnings("ignore:step 1")
-def test_a_run_credits_turns_and_counts_them(tmp_path):
-    run = train(tiny.configured(CONTENT, algorithm__adv_estimator="turn_gae"), root=tmp_path, progress=False)
-    last = tiny.metrics_of(run)[-1]
-    assert run.status == "finished"
-    assert last["training/turns"] == last["training/environment_steps"] >= 12
-    assert last["environment/turns/max"] >= 2 and last["environment/truncated"] == 1.0
-    # 0 where all earn the same: a random model's actions are invalid.
-    assert np.isfinite(last["actor/grad_norm"])

@@ -93,17 +93,12 @@ def test_a_batch_shares_prompts_within_groups_and_pads_on_the_right():
 def test_a_step_reports_groups_lengths_and_domains():
     rollouts = [rollout(Reward.of(c), k) for c, k in ((True, 1), (True, 2), (False, 3), (True, 4))]
     rollouts[3].finish_reason = "length"
+    rollouts += [rollout(r, 2) for r in (*map(Reward.of, (True, True)), FAILED, FAILED)]
     summary = rollout_summary(rollouts, n=2)
-    assert summary["group/zero_variance"] == 0.5
-    assert summary["response_length/mean"] == 2.5
-    assert summary["response_length/clip_ratio"] == 0.25
-    assert summary["score/toy"] == 0.75
-
-
-def test_a_group_varies_within_itself_and_counts_where_anything_was_graded():
-    rewards = [*map(Reward.of, (True, True, True, False)), *[Reward.of(False)] * 4, *[FAILED] * 4]
-    summary = rollout_summary([rollout(r, 1) for r in rewards], n=4)
-    assert summary["group/zero_variance"] == 0.5 and summary["critic/score/mean"] == 3 / 8
+    assert summary["group/zero_variance"] == 2 / 3  # where anything was graded
+    assert summary["response_length/mean"] == 2.25
+    assert summary["response_length/clip_ratio"] == 0.125
+    assert summary["score/toy"] == summary["critic/score/mean"] == 5 / 6
 
 
 TRACK = """

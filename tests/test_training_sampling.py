@@ -109,7 +109,8 @@ def test_without_the_key_the_tasks_are_the_stream_s():
 
 
 def test_the_responses_of_several_steps_are_sampled_at_once_with_the_same_weights(tmp_path):
-    rows = metrics_of(rlkit.train(config(**LAG), root=tmp_path, progress=False))[1:]
+    c = config(**LAG, rollout__sync_check_freq=1, rollout__max_logprob_gap=1e-4)  # which ends no run where weights lag
+    rows = metrics_of(rlkit.train(c, root=tmp_path, progress=False))[1:]
     assert [row["rollout/lag"] for row in rows] == [0, 1, 2, 0, 1, 2]
     assert ["timing_s/gen" in row for row in rows] == [True, False, False] * 2
     flops = np.diff([0, *(row["compute/rollout_flops"] for row in rows)])
@@ -117,13 +118,6 @@ def test_the_responses_of_several_steps_are_sampled_at_once_with_the_same_weight
     moved = [row["actor/grad_norm"] > 0 for row in rows]
     gaps = [row["policy/logprob_gap"] for row in rows]
     assert gaps[0] < 1e-5 > gaps[3] and moved[0] and gaps[1] > 1e-4 < gaps[2]
-
-
-def test_where_weights_lag_a_gap_between_sampler_and_trainer_ends_no_run(tmp_path):
-    c = config(**LAG, rollout__sync_check_freq=1, actor__optim__lr=3e-2, rollout__max_logprob_gap=1e-4)
-    run = rlkit.train(c, root=tmp_path, progress=False)
-    gaps = [row.get("policy/logprob_gap", 0) for row in metrics_of(run)]
-    assert run.status == "finished" and max(gaps) > 1e-4
 
 
 def test_responses_ahead_are_those_of_one_call(tmp_path):

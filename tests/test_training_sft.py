@@ -75,14 +75,6 @@ def test_a_start_that_ctrl_c_ended_begins_again_to_the_same_bits(tmp_path, monke
     assert whole.facts == started.facts and equal(weights(whole), weights(started))
 
 
-def test_a_start_that_an_earlier_version_made_is_used():
-    made = start(config())
-    facts = made.folder / "warm_start.json"
-    facts.write_text(json.dumps({**json.loads(facts.read_text()), "pass_rate": 0.3}))
-    started = start(config())
-    assert started.folder == made.folder and started.facts["pass_rate"] == 0.3
-
-
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_pretrained_model_is_trained_on_the_rows_that_are_set_aside(tmp_path, rank, monkeypatch):
     path, shown, batch = pretrained(tmp_path / "base"), [], warm_start.worked_batch
