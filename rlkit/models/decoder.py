@@ -24,12 +24,12 @@ RANKS = 8  # the rank of fused adapters is filled up with zeros to a multiple: t
 FAMILIES = ("qwen2", "qwen3", "llama")
 
 
-def require_supported(config: Any, field: str) -> None:
-    """Raise UserError, beginning with `field`, where `Decoder` does not compute what this model computes."""
+def require_supported(config: Any, path: str) -> None:
+    """Raise UserError where `Decoder` does not compute what the model at `path`, of this config, computes."""
     sliding = "sliding_attention" in (getattr(config, "layer_types", None) or [])
     if config.model_type not in FAMILIES or sliding or config.hidden_act != "silu":
         raise UserError(
-            f"{field} holds a {config.model_type!r} model, which the local trainer does not run. "
+            f"model.path {path!r} holds a {config.model_type!r} model, which the local trainer does not run. "
             f"It runs {', '.join(FAMILIES)} without sliding windows."
         )
 
@@ -205,7 +205,6 @@ class Decoder:
     def __init__(self, model: Any, frozen: bool = False, checkpointing: bool = False, kernels: Kernels = EAGER) -> None:
         self.base = base = base_of(model)
         config = base.config
-        require_supported(config, "model.path")
         self.core, self.frozen, self.checkpointing, self.kernels = base.model, frozen, checkpointing, kernels
         embedding = self.core.embed_tokens.weight
         self.dtype, self.device = getattr(base, "compute_dtype", None) or embedding.dtype, embedding.device

@@ -98,7 +98,7 @@ def load_policy(config: Model, *, path: str | Path | None = None, seed: int = 0,
         model.to(master)
     else:
         with pretrained(name) as found:
-            require_supported(AutoConfig.from_pretrained(**found), f"model.path {name!r}")
+            require_supported(AutoConfig.from_pretrained(**found), name)
             tokenizer = _tokenizer(name, found)
             model = AutoModelForCausalLM.from_pretrained(**found, dtype=master, attn_implementation="sdpa")
     if master != dtype:

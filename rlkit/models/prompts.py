@@ -24,12 +24,12 @@ def encode_text(tokenizer: Any, text: str) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
 
 
-def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables: Any) -> list[list[int]]:
-    """Token ids of each chat up to where the assistant's turn begins, by the chat template with `variables`. A control
-    token's name in a message is encoded as text. Raises UserError where the template refuses a chat."""
+def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]]) -> list[list[int]]:
+    """Token ids of each chat up to where the assistant's turn begins, by the chat template. A control token's name in
+    a message is encoded as text. Raises UserError where the template refuses a chat."""
     names = control_tokens(tokenizer)
     marked = [MarkedChat(tokenizer, chat, names) for chat in chats]
-    options = {"add_generation_prompt": True, "tokenize": False, **variables}
+    options = {"add_generation_prompt": True, "tokenize": False}
     try:
         texts = tokenizer.apply_chat_template([m.messages for m in marked], **options) if marked else []
     except TemplateError as error:
