@@ -211,7 +211,7 @@ def test_an_answer_is_wrong_if_it_crashes_two_workers_and_an_error_if_the_machin
         call = router.submit([SLEEPS, ("math__x", "3", "3", None)])
         for _ in range(2):
             os.kill(busy_worker(known).pid, sent)
-        (reward, _), (other, _) = (outcome.result() for outcome in call)
+        (reward, _), (other, _) = call
     assert (reward.correct, other.correct) == (correct, True)
     assert ("died" in (reward.error or "")) == (correct is None)
 
@@ -223,7 +223,7 @@ def test_a_closed_router_has_ended_its_workers_and_what_waits_and_refuses_what_c
     wait_for(mark.exists)
     router.close()
     router.close()
-    assert all(outcome.result()[0].error for outcome in call)
+    assert all(reward.error for reward, _ in call)
     wait_for(lambda: ended(reward.parts["pid"]))
     with pytest.raises(RuntimeError, match="closed"):
         router.grade_rows(rows("right"))

@@ -21,11 +21,10 @@ class Recorder:
     def __init__(self, custom: str | None = None) -> None:
         self.config, self.asked = SimpleNamespace(custom_reward_function=custom), []
 
-    def submit(self, rows) -> list[Any]:
+    def submit(self, rows) -> list[tuple[Reward, float]]:
         before = len(self.asked)
         self.asked += [(truth, text) for _, text, truth, _ in rows]
-        outcomes = [(Reward(float(i), True), 0.0) for i in range(before, len(self.asked))]
-        return [SimpleNamespace(result=lambda found=outcome: found) for outcome in outcomes]
+        return [(Reward(float(i), True), 0.0) for i in range(before, len(self.asked))]
 
 
 POLICY: Any = SimpleNamespace(decode_all=lambda rows: ["".join(chr(i) for i in row) for row in rows])

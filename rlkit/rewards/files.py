@@ -91,8 +91,7 @@ def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> 
     result = Audit("/".join(scorer_of(config).values()), choose(config.sandbox), cases())
     rows = [(c["data_source"], c["response"], c["ground_truth"], c["extra_info"]) for c in result.cases]
     with Router(config) as router:
-        for case, outcome in zip(result.cases, router.submit(rows), strict=True):
-            reward, seconds = outcome.result()
+        for case, (reward, seconds) in zip(result.cases, router.submit(rows), strict=True):
             case |= {"verdict": reward.correct, "parts": dict(reward.parts), "error": reward.error}
             case["seconds"] = round(seconds, 3)
     if out is not None:

@@ -6,8 +6,8 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -26,9 +26,28 @@ Outcome = tuple[Reward, float]
 """A reward and the seconds that it took."""
 
 
+class Outcomes:
+    """The outcomes of one call in the order of its rows. Reading one waits for it. Futures would hold the interpreter
+    2.5 ms longer for 512 answers, a twentieth of a small model's step on a GPU."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self.found, self._changed = list[Outcome | None](), changed
+
+    def __getitem__(self, index: int) -> Outcome:
+        if (outcome := self.found[index]) is None:
+            with self._changed:
+                while (outcome := self.found[index]) is None:
+                    self._changed.wait()
+        return outcome
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return map(self.__getitem__, range(len(self.found)))
+
+
 class _Job(NamedTuple):
     row: Row
-    outcome: Future[Outcome]
+    call: Outcomes
+    index: int
 
 
 _servers: dict[tuple[Any, ...], ForkServer] = {}  # by process (a forked one has its own) and environment
@@ -42,7 +61,7 @@ class Router(AbstractContextManager["Router"]):
         self.config = config or RewardConfig()
         self._size = self.config.num_workers or min(os.cpu_count() or 1, 8)
         self._owner, self._closed = os.getpid(), False
-        self._lock = threading.Lock()  # of all below
+        self._changed = threading.Condition()  # its lock is that of all below
         self._jobs: deque[_Job] = deque()
         self._busy = 0  # threads that are grading
         self._answers, self._seconds = 1.0, 0.05  # of late, and that they took
@@ -64,25 +83,28 @@ class Router(AbstractContextManager["Router"]):
         """`grade` for (data_source, response, ground_truth, extra_info) tuples."""
         from tqdm.auto import tqdm
 
-        shown = tqdm(self.submit(rows), desc="grading", unit="answer", disable=not progress)
-        return [outcome.result()[0] for outcome in shown]
+        found = self.submit(rows)
+        shown = tqdm(found, desc="grading", unit="answer", total=len(found.found), disable=not progress)
+        return [reward for reward, _ in shown]
 
-    def submit(self, rows: Iterable[Row]) -> list[Future[Outcome]]:
+    def submit(self, rows: Iterable[Row]) -> Outcomes:
         """`grade_rows` without waiting: rows are graded while the caller goes on. Raises RuntimeError where the router
         is closed, or of another process."""
         if os.getpid() != self._owner:
             fork = f"process {os.getpid()} is a fork of it: make a Router in the process that grades"
             raise RuntimeError(f"This Router was made in process {self._owner}, and {fork}.")
-        jobs = [_Job(row, Future()) for row in rows]
-        with self._lock:
+        call = Outcomes(self._changed)
+        jobs = [_Job(row, call, i) for i, row in enumerate(rows)]
+        with self._changed:
             if self._closed:
                 raise RuntimeError("This Router is closed.")
             self._jobs.extend(jobs)
+            call.found += [None] * len(jobs)
             more = min(self._size - self._busy, -(-len(self._jobs) // self._batch_size()))
             self._busy += more
         for _ in range(more):
             self._threads.submit(self._work)
-        return [job.outcome for job in jobs]
+        return call
 
     def _batch_size(self) -> int:
         """Batches shrink towards the end, so that all threads end at about the same time, unless answers are quick."""
@@ -92,7 +114,7 @@ class Router(AbstractContextManager["Router"]):
     def _work(self) -> None:
         """Grade batches as long as there are answers."""
         while True:
-            with self._lock:
+            with self._changed:
                 batch = [self._jobs.popleft() for _ in range(min(self._batch_size(), len(self._jobs)))]
                 if not batch:
                     self._busy -= 1
@@ -136,11 +158,12 @@ class Router(AbstractContextManager["Router"]):
                     deaths = 0
 
     def _settle(self, jobs: Sequence[_Job], outcomes: Sequence[Outcome]) -> None:
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            job.outcome.set_result(outcome)
-        with self._lock:
+        with self._changed:
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                job.call.found[job.index] = outcome
             self._answers = 0.9 * self._answers + len(jobs)
             self._seconds = 0.9 * self._seconds + sum(max(1e-7, seconds) for _, seconds in outcomes)
+            self._changed.notify_all()
 
     def _fail(self, jobs: Sequence[_Job], reason: str) -> None:
         self._settle(jobs, [(Reward.failed(reason), 0.0)] * len(jobs))
@@ -160,7 +183,7 @@ class Router(AbstractContextManager["Router"]):
         if worker := self._workers.get(threading.get_ident()):
             return worker
         worker = Worker(self._server, self.config)
-        with self._lock:
+        with self._changed:
             self._workers[threading.get_ident()] = worker
             if self._closed:
                 raise RuntimeError("the router was closed")
@@ -175,7 +198,7 @@ class Router(AbstractContextManager["Router"]):
         """End the workers; answers that are still being graded become errors. Does nothing in a forked process."""
         if os.getpid() != self._owner:
             return
-        with self._lock:
+        with self._changed:
             self._closed = True
             for worker in [*self._workers.values()]:
                 worker.kill()

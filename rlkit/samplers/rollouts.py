@@ -1,6 +1,7 @@
 """Rollouts: tasks through a sampler (and an environment), and their grading. Training and evaluation share it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ class Grader:
         texts = self.policy.decode_all([read[i] for i in new.values()])
         asked = zip((tasks[i] for i in new.values()), texts, strict=True)
         rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in asked]
-        self.begun |= {key: graded.result for key, graded in zip(new, self.router.submit(rows), strict=True)}
+        outcomes = self.router.submit(rows)
+        self.begun |= {key: partial(outcomes.__getitem__, i) for i, key in enumerate(new)}
         return [self.begun[key] for key in keys]
 
     def attach(self, rollouts: Sequence[Rollout], read: Sequence[np.ndarray]) -> None:
