@@ -12,7 +12,7 @@ from scipy.special import expit
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import backtest, compare, fit_pass_rates, laws, tan_by_size
+from rlkit.laws import backtest, compare, fit_pass_rates, laws
 from rlkit.laws.fitting import with_draws
 
 SIZES = np.repeat([1e4, 3e4, 6e4, 1e5, 3e5], 2)
@@ -98,7 +98,7 @@ def test_the_lack_of_fit_test_holds_its_level_and_aicc_has_the_small_sample_term
     assert rlkit.fit(study().drop_duplicates("N"), "power", y="error", x="N", bootstrap=0).lack_of_fit is None
 
 
-def test_tan_says_when_its_levels_are_no_line_and_offers_one_a_size():
+def test_tan_says_when_its_levels_are_no_line():
     rows = [(N, X, s) for N in (1e4, 3e4, 1e5, 3e5) for X in (10, 20, 40, 80, 160) for s in (0, 1)]
     df = pd.DataFrame(rows, columns=["N", "X", "seed"])
     level = df["N"].map(dict(zip((1e4, 3e4, 1e5, 3e5), (0.5, 1.3, 0.2, 0.9), strict=True)))
@@ -107,10 +107,6 @@ def test_tan_says_when_its_levels_are_no_line_and_offers_one_a_size():
     df["loss"] = np.exp(level - slope * np.log(df["X"]) + noise)
     bent = rlkit.fit(df, "tan", y="loss", bootstrap=0)
     assert any(text.startswith("E0 is no line of ln N") for text in bent.warnings)
-    free = rlkit.fit(df, tan_by_size(df["N"]), y="loss", bootstrap=0)
-    assert free.params["k_max"] == pytest.approx(0.3, rel=0.05)
-    assert free.params["E0_2"] == pytest.approx(1.3, rel=0.05)
-    assert free.predict({"N": [1e4, 2e4], "X": [20, 20]}).isna().tolist() == [False, True]
     line = df.assign(loss=np.exp(2 - 0.1 * np.log(df["N"]) - slope * np.log(df["X"]) + noise))
     assert not any("E0 is no line" in text for text in rlkit.fit(line, "tan", y="loss", bootstrap=0).warnings)
 

@@ -227,21 +227,9 @@ def test_sliders_of_the_explorer_begin_and_are_reset_exactly_at_the_fit(fit):
     assert explorer.values == fit.params
 
 
-def test_a_budget_has_its_best_size_and_data(fit):
-    found = Explorer(fit)
-    best, p = found.optimum(1e20), found.values
-    assert best["N"] * best["D"] * 6 == pytest.approx(1e20, rel=1e-6)
-    # Hoffmann et al., eq. 4.
-    G = (p["alpha"] * p["A"] / (p["beta"] * p["B"])) ** (1 / (p["alpha"] + p["beta"]))
-    assert best["N"] == pytest.approx(G * (1e20 / 6) ** (p["beta"] / (p["alpha"] + p["beta"])), rel=1e-3)
-    assert "FLOPs the best is N = " in found.words() and "[" in found.words()
-    found.budget.value = 1e20
-    assert "With 1e+20 FLOPs" in found.words()
-
-
 def test_a_study_is_explored_by_its_law(tmp_path):
     explorer = rlkit.law_explorer(write_study(tmp_path))
-    assert explorer.fit.law.name == "power" and explorer.budget is None and explorer.drawing().figure.axes
+    assert explorer.fit.law.name == "power" and explorer.drawing().figure.axes
 
 
 # --- The sample browser -------------------------------------------------------------------------------

@@ -6,11 +6,10 @@ In: a table (pandas) and the name of a law (forms.py). Out: a LawFit with estima
 
 from rlkit.laws.compare import Backtest, Recovery, backtest, compare, recover
 from rlkit.laws.fitting import LawFit, fit, fit_coverage, fit_pass_rates
-from rlkit.laws.forms import tan_by_size
 from rlkit.laws.law import Law, along, law, laws
 from rlkit.laws.planning import allocate, design, plan
 
 __all__ = [
     "Backtest", "Law", "LawFit", "Recovery", "allocate", "along", "backtest", "compare", "design",
-    "fit", "fit_coverage", "fit_pass_rates", "law", "laws", "plan", "recover", "tan_by_size",
+    "fit", "fit_coverage", "fit_pass_rates", "law", "laws", "plan", "recover",
 ]  # fmt: skip

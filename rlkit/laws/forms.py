@@ -1,14 +1,10 @@
 """The laws, one function each. Columns: N parameters, D training tokens or tasks, C compute, x any of them, in any
 units: amplitudes absorb those, exponents and asymptotes do not."""
 
-from dataclasses import replace
-
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from rlkit.errors import UserError
-from rlkit.laws.law import REAL, SHARE, Law, along, law
+from rlkit.laws.law import REAL, SHARE, along, law
 
 EXPONENTS = (0.05, 0.12, 0.2, 0.3, 0.4, 0.55, 0.8, 1.2, 2.0)
 ONE_EXPONENT = np.geomspace(0.02, 4, 24)
@@ -86,24 +82,6 @@ def tan(N, X, *, k_max, N0, e0, e1):
     """ln L = -k(N)·ln X + E0(N), k = k_max·N/(N + N0) (Tan et al. 2025, arXiv 2509.25300); E0(N) = e0 + e1·ln N here,
     so that a size without data can be predicted"""
     return e0 + e1 * np.log(N) - k_max * N / (N + N0) * np.log(X)
-
-
-def tan_by_size(sizes: ArrayLike) -> Law:
-    """The law `tan` with an E0 for each of the fitted `sizes` (two or more), E0_1 … in order; it predicts no other."""
-    known = np.unique(np.asarray(sizes, dtype=float))
-    if len(known) < 2:
-        raise UserError(f"tan_by_size needs two sizes or more, not {len(known)}.")
-    names = tuple(f"E0_{i + 1}" for i in range(len(known)))
-
-    def function(N, X, *, k_max, N0, **E0):
-        of_size = np.isclose(N, known[:, None], rtol=1e-9)
-        level = sum(E0[name] * own for name, own in zip(names, of_size, strict=True))
-        return np.where(of_size.any(axis=0), level - k_max * N / (N + N0) * np.log(X), np.nan)
-
-    return replace(
-        tan, name="tan_by_size", function=function, source=tan.source.partition(";")[0], linear=("k_max", *names),
-        parameters=("k_max", "N0", *names), bounds=dict.fromkeys(names, REAL),
-    )  # fmt: skip
 
 
 @law("best_share", linear=("E", "K"), bounds={"s_best": SHARE}, space="linear")

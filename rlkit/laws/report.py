@@ -128,9 +128,8 @@ def _misfit(fit: "LawFit") -> Iterator[str]:
         x, N, m = np.log(columns["X"]), np.log(columns["N"]), int(size.max()) + 1
         F, p = _more_explained(fit, [x**0, N, x, x * N], [*np.eye(m)[:, size], x, x * N])
         if p < 0.01:
-            told = f"fit rlkit.laws.tan_by_size({names['N']}), which predicts no other"
             what = f"E0 is no line of ln N for these {m} sizes (F = {F:.3g}), so that bands of others are too narrow"
-            yield f"{what}: {told}."
+            yield f"{what}: predict no other size."
 
 
 def _more_explained(fit: "LawFit", fewer: Sequence, more: Sequence) -> tuple[float, float]:

@@ -1,7 +1,6 @@
-"""Explorers of results: a fitted law whose parameters can be moved beside its data, with the optimum of a budget; and
-samples, prompts with their expected answers and responses, right and wrong in colour."""
+"""Explorers of results: a fitted law whose parameters can be moved beside its data; and samples, prompts with their
+expected answers and responses, right and wrong in colour."""
 
-import html
 import math
 from contextlib import suppress
 from dataclasses import replace
@@ -27,24 +26,20 @@ PAGE = 5  # prompts a page
 _LONG = 4000  # characters of a text that are shown
 
 
-def law_explorer(source: "LawFit | str | Path", points: "pd.DataFrame | None" = None) -> "Explorer":
-    """A law explorer for a notebook. Raises UserError where the study has no law.
-
-    Args:
-        source: a fit from `rlkit.fit`, or outputs/<study>, whose analysis fitted a law.
-        points: rows to draw, held-out ones among them; default: those of the study, or those fitted.
-    """
+def law_explorer(source: "LawFit | str | Path") -> "Explorer":
+    """A law explorer for a notebook, of a fit from `rlkit.fit`, or of outputs/<study>, whose analysis fitted a law.
+    Raises UserError where the study has no law."""
     if not isinstance(source, str | Path):
-        return Explorer(source, points)
+        return Explorer(source)
     from rlkit.figures.study import StudyData
 
     study = StudyData(Path(source))
-    return Explorer(study.fit, study.points if points is None else points)
+    return Explorer(study.fit, study.points)
 
 
 class Explorer:
-    """Sliders (one for each free parameter of the `fit`, and of a law of model size and data one for the `budget` in
-    FLOPs) above a sentence and a picture, for the parameters `values`. Shown by a notebook as the value of a cell."""
+    """Sliders (one for each free parameter of the `fit`) above a sentence and a picture, for the parameters `values`.
+    Shown by a notebook as the value of a cell."""
 
     def __init__(self, fit: "LawFit", points: "pd.DataFrame | None" = None) -> None:
         import ipywidgets as w
@@ -52,18 +47,9 @@ class Explorer:
 
         self.fit, self.points, self.values = fit, points, dict(fit.params)
         self.sliders = {name: self._slider(name) for name in fit.law.free}
-        columns = fit.table.columns
-        self._data = next((c for c in ("D", "X", "E") if c in columns and "N" in columns), "")
-        self.budget: Any = None
-        if self._data:
-            flops = 6 * columns["N"] * columns[self._data]
-            look = {"description": "budget, FLOPs", "readout_format": ".2e", **_WIDE}
-            self.budget = slider(10 * flops.max(), flops.min(), 1000 * flops.max(), 0.05, log=True, **look)
-            self.budget.observe(lambda _: self.refresh(), "value")
         self.reset = button("Back to the fit", "undo", self._reset)
         self.text, self._shown, self._picture = w.HTML(), DisplayHandle(), DisplayHandle()
-        moved = [*self.sliders.values(), *([self.budget] if self._data else [])]
-        self.box = w.VBox([*moved, self.reset, self.text])
+        self.box = w.VBox([*self.sliders.values(), self.reset, self.text])
 
     def _slider(self, name: str) -> Any:
         """From a third to three times a positive estimate, within the parameter's bounds."""
@@ -95,15 +81,6 @@ class Explorer:
         z = self.fit.law.to_z(np.array([[self.values[p] for p in self.fit.law.parameters]]))[0]
         return replace(self.fit, z=z, count=0, given=None, at_bound={})
 
-    def optimum(self, budget: float) -> dict[str, Any]:
-        """The best N and data for a budget in FLOPs (6 a parameter and token), at the tried parameters; with
-        intervals while those are the fit's. Raises UserError for another law."""
-        from rlkit.laws import allocate
-
-        same = self.values == self.fit.params
-        found = allocate(self.fit, budget) if same else allocate(self.fit.law, budget, params=self.values)
-        return {str(key): value for key, value in found.iloc[0].items()}
-
     def drawing(self) -> "Drawing":
         """`rlkit.figures.law` of the fit, and dashed the law at the tried parameters where they are others."""
         from rlkit import figures
@@ -121,26 +98,13 @@ class Explorer:
         return replace(made, table=grid)
 
     def words(self) -> str:
-        """The misfit (root mean square residual in the fit's own space), and the optimum of the budget."""
-        from rlkit.figures import short
-
+        """The misfit: root mean square residual in the fit's own space."""
         tried, fitted = (float((fit.residuals**2).mean() ** 0.5) for fit in (self.tried, self.fit))
-        text = f"RMS residual {tried:.4g} at these parameters, {fitted:.4g} at the fit"
-        if not self._data:
-            return text
-        best, data = self.optimum(self.budget.value), self._data
-        ends = f" [{short(best['N_low'])}, {short(best['N_high'])}]" if "N_low" in best else ""
-        return (
-            f"{text}. With {self.budget.value:.3g} FLOPs the best is N = {short(best['N'])}{ends}, {data} = "
-            f"{short(best[data])} ({best[f'{data}/N']:.3g} a parameter), which gives {best['y']:.4g}."
-        )
+        return f"RMS residual {tried:.4g} at these parameters, {fitted:.4g} at the fit"
 
     def refresh(self) -> None:
         """Say and draw the law at the tried parameters."""
-        try:
-            self.text.value = html.escape(self.words())
-        except UserError as problem:
-            self.text.value = html.escape(str(problem))
+        self.text.value = self.words()
         self._picture.update(self.drawing())
 
     def _ipython_display_(self) -> None:

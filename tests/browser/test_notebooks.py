@@ -69,7 +69,7 @@ def test_ablations(lab, project):
     page.wait_for_selector("td:has-text('lr =')")
     page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
     shot(page, "4-after-restart")
-    page.get_by_role("heading", name="A law and its budget").scroll_into_view_if_needed()
+    page.get_by_role("heading", name="A law", exact=True).scroll_into_view_if_needed()
     page.wait_for_selector("caption:has-text('samples of')", state="attached")
     shot(page, "5-samples")
     page.evaluate("void window.jupyterapp.commands.execute('docmanager:save')")
