@@ -164,7 +164,8 @@ def test_values_can_be_read_from_a_logarithmic_axis_however_short(limits, labels
         _, (ax,) = figures.new_axes("acl", 1, 0.5)
         ax.set(yscale="log", ylim=limits)
         figures.label_axes(ax, "step", "loss")
-    assert [label.get_text() for label in ax.get_yticklabels()] == labels
+    within = [label for label in ax.get_yticklabels() if limits[0] <= label.get_position()[1] <= limits[1]]
+    assert [label.get_text() for label in within] == labels
     assert not any(label.get_text() for label in ax.get_yticklabels(minor=True))
 
 

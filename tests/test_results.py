@@ -236,4 +236,3 @@ def test_the_state_of_a_long_run_needs_its_first_last_and_evaluated_steps(study)
     log.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 501, "ti')
     state = run_state(log.parent)
     assert (state.step, state.reward, state.before, state.now) == (500, 0.5, 0.25, 0.5)
-    assert state.seconds == 1000.0

@@ -4,7 +4,6 @@ import io
 import itertools
 import json
 import os
-import shutil
 import time
 
 import pytest
@@ -113,10 +112,8 @@ def test_brackets_in_names_are_shown_as_they_are(tmp_path, capsys, monkeypatch):
     folder = write_study(tmp_path / "[x] of outputs")
     content = json.loads((folder / "study.json").read_text().replace('cell": "ladder-', 'cell": "[red] '))
     (folder / "study.json").write_text(json.dumps(content))
-    for run in (r for r in (folder / "runs").iterdir() if not r.name.startswith("ladder-10k")):
-        shutil.copy(next((folder / "runs").glob("ladder-10k*")) / "metrics.jsonl", run)
     text = shown(folder).replace("\n", "")
-    assert "[x] of outputs" in text and "[red] 30k, seed 0" in text.partition("Caution")[2]
+    assert "[x] of outputs" in text and "[red] 30k, seed 0" in text
     run = {"model": {"path": "ladder-10k"}, "trainer": {"total_training_steps": 1}}
     file = tmp_path / "brackets.yaml"
     file.write_text(json.dumps({"run": run, "variants": {"[bold] on": {}, "[/x]": {"rollout.n": 2}}}))
@@ -126,12 +123,3 @@ def test_brackets_in_names_are_shown_as_they_are(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(doctor, "findings", lambda: {"[what]": ("[/found]", "[follows]", "pip install 'x[y]'")})
     Console(width=200).print(doctor.machine_table())
     assert set(["[what]", "[/found]", "[follows]", "'x[y]'"]) <= set(capsys.readouterr().out.split())
-
-
-def test_the_status_names_runs_that_are_one_training(tmp_path):
-    # the size decides the made-up numbers
-    for rate, size in ((1e-3, 10_000), (1e-4, 10_000), (1e-5, 30_000)):
-        write_run(tmp_path, lr(rate), size)
-    caption = str(status_table(tmp_path / "sizes").caption)
-    assert "identical, step for step: optim.lr = 0.0001, seed 0, optim.lr = 0.001, seed 0" in caption
-    assert "1e-05" not in caption

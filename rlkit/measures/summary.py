@@ -16,7 +16,6 @@ from rlkit.evaluation import pass_rate
 from rlkit.files import write_text
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.planning import seeds_needed
-from rlkit.results.progress import ENDING
 from rlkit.results.read import read_evals, run_facts, run_folders, suite_names
 from rlkit.results.store import plain, read_json
 
@@ -24,6 +23,7 @@ FACTS = (
     "study", "seed", "cell", "held_out", "model.path", "status", "commit", "dirty", "data_hash", "held_out_hash",
     "scorer", "scorer_version",
 )  # fmt: skip
+ENDING = ("actor/grad_norm", "critic/score/mean", "eval/pass@1")  # tell two trainings apart to the last bit
 KEPT = ("held_out", "model.path", "parameters_non_embedding", "variant", "variant_place")
 
 

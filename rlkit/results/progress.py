@@ -19,8 +19,6 @@ from rlkit.results.store import DAMAGE, parse_lines, read_config, read_json
 LOG = "run.log"
 START = "[rlkit] started:"  # begins the log of each attempt
 ACTIVE = ("starting", "running")
-ENDING = ("actor/grad_norm", "critic/score/mean", "eval/pass@1")
-"""Metrics that tell two trainings apart to the last bit."""
 _RECENT = 20  # steps that the time left is estimated from
 _CLOCKS = 60.0  # seconds that two clocks of one machine may differ
 
@@ -34,18 +32,15 @@ class RunState:
     status: str = "waiting"
     step: int | None = None  # the last logged one
     total: int | None = None  # the last one to do
-    seed: int | None = None
     reward: float | None = None  # mean of the last logged step
     before: float | None = None  # held-out pass@1 at the first evaluation
     now: float | None = None  # and at the last one
-    seconds: float = 0.0  # between the first and the last logged step
     pace: float | None = None  # seconds of a step, as the last ones took
     left: float | None = None  # seconds to the last step
     updated: float | None = None  # when it last wrote anything, seconds since the epoch
     device: str = ""
     reason: str = ""  # why it failed or stopped by itself
     phase: str = ""  # what is being prepared or started; empty once it samples
-    ending: tuple[float, ...] = ()  # of `ENDING`; runs of one seed that agree in it were the same training
 
     @property
     def active(self) -> bool:
@@ -87,14 +82,13 @@ def _state(folder: Path) -> RunState:
     pace, left = statistics.median(gaps) if gaps else None, None
     if status == "running" and pace is not None and step is not None and total is not None:
         left = pace * (total - step)
-    last = {name: [float(row[name]) for row in rows if row.get(name) is not None][-1:] for name in ENDING}
+    rewards = [float(row["critic/score/mean"]) for row in rows if row.get("critic/score/mean") is not None]
     return RunState(
-        status=status, step=step, total=total, seed=config.get("seed"), pace=pace, left=left, updated=updated,
-        reward=next(iter(last["critic/score/mean"]), None),
+        status=status, step=step, total=total, pace=pace, left=left, updated=updated,
+        reward=rewards[-1] if rewards else None,
         before=passed[0] if passed else None, now=passed[-1] if passed else None,
-        seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0, device=_device(info, trainer), reason=reason,
+        device=_device(info, trainer), reason=reason,
         phase=str(info.get("phase") or "") if status == "running" else "",
-        ending=tuple(found[0] for found in last.values()) if all(last.values()) else (),
     )  # fmt: skip
 
 

@@ -46,15 +46,11 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
         table.add_column(name, no_wrap=name != "run", overflow="fold")
     words = [len(word) for name in names for word in name.plain.split()]
     table.columns[0].min_width = max(words, default=0)  # an id is there to copy
-    alike: dict[Any, list[str]] = {}  # to the last bit: what tells them apart had no effect
     several, study = len({folder.parent.parent for folder in states}) > 1, None
     for name, (folder, state) in zip(names, states.items(), strict=True):
         if several and folder.parent.parent != study:
             study = folder.parent.parent
             table.add_row(Text(study.name, style="bold"))
-        if state.status == "finished" and state.ending:
-            key = folder.parent, state.seed, state.step, state.ending
-            alike.setdefault(key, []).append(name.plain.partition("\n")[0])
         if about := state.phase or shorten(state.reason, 160, placeholder=" …"):  # run.json has all
             name.append(f"\n{about}", style="dim")
         table.add_row(
@@ -69,10 +65,7 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
     counts = Counter(state.status for state in states.values())
     devices = sorted({state.device for state in states.values() if state.device})
     where = f" on {', '.join(devices)}" if devices else ""
-    caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
-    if same := [", ".join(group) for group in alike.values() if len(group) > 1]:
-        caption += f"\nCaution: these runs are identical, step for step: {'; '.join(same)}."
-    table.caption = escape(caption)
+    table.caption = escape(", ".join(f"{count} {status}" for status, count in counts.items()) + where)
     return table
 
 
