@@ -27,7 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 data = typer.Typer(help="List sources; check and export training rows.", no_args_is_help=True)
-new = typer.Typer(no_args_is_help=True)
+new = typer.Typer(help="Start a file of your own from a working template.", no_args_is_help=True)
 app.add_typer(data, name="data", rich_help_panel="Data")
 app.add_typer(new, name="new", rich_help_panel="Environments and serving")
 
@@ -154,7 +154,7 @@ def status(
     if watch:
         terminal.watch_status(path)
     else:
-        _print(terminal.status_table(path))
+        terminal.console.print(terminal.status_table(path))
 
 
 @app.command(rich_help_panel="Runs and studies")
@@ -228,8 +228,9 @@ def doctor(
     if overrides:
         raise UserError(f"{overrides[0]!r} is an override, which only --fit has a use for.")
     from rlkit.sandbox.levels import report
+    from rlkit.studies.terminal import console
 
-    _print(doctor.machine_table())
+    console.print(doctor.machine_table())
     typer.echo(report())
 
 
@@ -262,17 +263,18 @@ def check(
     """Check rows before training. Exit status: 0 clean, 1 warnings, 2 errors."""
     from rlkit.data.check import CHECKS, lint
     from rlkit.models.loading import load_tokenizer
+    from rlkit.studies.terminal import counted
 
     known = load_tokenizer(tokenizer) if tokenizer else None
     found = lint(files, held_out=held_out or [], tokenizer=known, score=score)
     for name, same in groupby(found.findings, lambda finding: finding.check):
         severity, meaning = CHECKS[name]
         findings = list(same)
-        typer.echo(f"{name} ({severity}, {_counted(len(findings), 'row')}): {meaning}")
+        typer.echo(f"{name} ({severity}, {counted(len(findings), 'row')}): {meaning}")
         for finding in findings[:3]:
             typer.echo(f"    {Path(finding.file).name}, row {finding.row}: {finding.detail}")
     ungraded = f", of which {found.ungraded:,} have no answer to grade" if found.ungraded else ""
-    typer.echo(f"{_counted(found.rows, 'row')}{ungraded}: {_counted(len(found.findings), 'finding')}")
+    typer.echo(f"{counted(found.rows, 'row')}{ungraded}: {counted(len(found.findings), 'finding')}")
     raise typer.Exit(found.exit_status)
 
 
@@ -351,10 +353,6 @@ def new_environment(name: str) -> None:
         f"2. Agents, trajectories, training and a test of the model, in notebooks/custom_domain.ipynb:\n"
         f"   RLKIT_PLUGINS={source} papermill notebooks/custom_domain.ipynb {source.stem}.ipynb -y '{overrides}'"
     )
-
-
-@new.callback(help="Start a file of your own from a working template.")
-def _new() -> None: ...
 
 
 @app.command(rich_help_panel="Environments and serving")
@@ -453,16 +451,6 @@ def plan(params: Params, overrides: Overrides = None) -> None:
     from rlkit.laws.planning import plan as make
 
     typer.echo(make(params, parse_overrides(overrides)).summary())
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
-def _print(renderable: Any) -> None:
-    from rich.console import Console
-
-    Console().print(renderable)
 
 
 def main() -> None:

@@ -13,8 +13,7 @@ import rlkit
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.figures import look
-from rlkit.panels.ablation import Ablation, Panel, comparison, samples_of
-from rlkit.panels.controls import controls
+from rlkit.panels.ablation import Ablation, Panel, comparison, controls, samples_of
 from rlkit.panels.explorers import Browser, Explorer, page, read_samples
 from rlkit.results import store
 

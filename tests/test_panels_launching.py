@@ -178,7 +178,7 @@ def test_a_run_is_found_by_folder_or_id_and_one_on_another_machine_is_not_stoppe
 
 
 def test_what_a_button_of_a_watched_run_cannot_do_is_said_beside_it_and_stays(elsewhere):
-    store, view = elsewhere, RunView(attach(elsewhere.folder), every=2.0)
+    store, view = elsewhere, RunView(attach(elsewhere.folder))
     view.stop.click()
     view.refresh()
     assert "on the machine elsewhere: stop it there" in view.message.value

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.panels.controls import slider
+from rlkit.panels.ablation import slider
 from rlkit.panels.launching import button, show
 from rlkit.results.read import read_evals, run_folders
 from rlkit.results.store import read_jsonl

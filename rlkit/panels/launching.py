@@ -33,6 +33,7 @@ from rlkit.studies.terminal import duration
 CURVES = ("critic/score/mean", "eval/pass@1", "actor/entropy", "actor/kl_loss", "actor/reward_kl_penalty")
 _SHOWN, _CUT = 6, 300  # samples of the last logged step, and characters of a text
 _LOOK = 0.3  # seconds between two looks at a run that is waited for
+_ANEW = 2.0  # and between two drawings of what is watched
 
 
 class RunFailed(RuntimeError):
@@ -125,11 +126,11 @@ class Launched:
             time.sleep(_LOOK)
         return self.ended()
 
-    def watch(self, every: float = 2.0) -> "Launched":
-        """Show it live in a notebook, anew `every` so many seconds: curves, time left, samples and buttons. This
-        returns at once and what it shows lives on; `await run.watch()` lasts until the run has ended. (In a terminal
-        `rlkit status FOLDER --watch` shows it.)"""
-        self._view = RunView(self, every)
+    def watch(self) -> "Launched":
+        """Show it live in a notebook: curves, time left, samples and buttons. This returns at once and what it shows
+        lives on; `await run.watch()` lasts until the run has ended. (In a terminal `rlkit status FOLDER --watch` shows
+        it.)"""
+        self._view = RunView(self)
         return self
 
     def __await__(self) -> Generator[Any, None, "Launched"]:
@@ -193,11 +194,11 @@ def sentence(state: RunState) -> str:
 
 
 class Live:
-    """Calls `refresh` every `every` seconds on the kernel's own loop, between its cells, while it returns true; `say`
-    is told of its exceptions. (A front end's clicks may come in a thread with another loop.)"""
+    """Calls `refresh` every two seconds on the kernel's own loop, between its cells, while it returns true; `say` is
+    told of its exceptions. (A front end's clicks may come in a thread with another loop.)"""
 
-    def __init__(self, refresh: Callable[[], bool], say: Callable[[str], None], every: float = 2.0) -> None:
-        self._refresh, self._say, self._every = refresh, say, every
+    def __init__(self, refresh: Callable[[], bool], say: Callable[[str], None]) -> None:
+        self._refresh, self._say = refresh, say
         self._loop: asyncio.AbstractEventLoop | None = None
         self._following: Future[None] | None = None
 
@@ -222,18 +223,18 @@ class Live:
                     return
             except Exception as problem:  # such as a file that is being replaced
                 self._say(f"not drawn: {type(problem).__name__}: {problem}")
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(_ANEW)
 
 
 class RunView:
     """Buttons with a bar, the curves and the samples of a run, shown in the cell that makes it. The buttons work
     whenever the kernel takes a click: between cells, and in one that awaits (ipykernel from 7.4 on)."""
 
-    def __init__(self, run: Launched, every: float) -> None:
+    def __init__(self, run: Launched) -> None:
         import ipywidgets
         from IPython.display import DisplayHandle
 
-        self.run, self._live = run, Live(self.refresh, self.say, every)
+        self.run, self._live = run, Live(self.refresh, self.say)
         self._drawn: tuple[int | None, str] = (None, "")
         self._controls, self._curves, self._samples = DisplayHandle(), DisplayHandle(), DisplayHandle()
         self.bar = ipywidgets.IntProgress(layout={"width": "12em"})

@@ -252,7 +252,7 @@ class Board:
 
 def counted(number: int, thing: str) -> str:
     """A number of things, one in the singular."""
-    return f"{number} {thing}{'s' * (number != 1)}"
+    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def duration(seconds: float) -> str:
