@@ -192,8 +192,10 @@ def label_axes(ax: Axes, x: str, y: str) -> None:
         locator = axis.get_major_locator()
         if isinstance(locator, ticker.LogLocator):
             if axis.get_transform().base == 10 and high <= 300 * max(low, 1e7):  # else powers of ten, as they are
-                room = axis.get_tick_space() / math.log10(high / low)
-                axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if room > 3 else (1, 3) if room > 2 else (1,)))
+                decades, room = math.log10(high / low), axis.get_tick_space()
+                subs = (1, 2, 5) if room > 6 * decades else (1, 3) if room > 2 * decades else (1,)
+                few = ticker.MaxNLocator(max(2, 2 * room // 3), steps=[1, 2, 5, 10])
+                axis.set_major_locator(few if decades < 0.6 else ticker.LogLocator(subs=subs))
                 axis.set_major_formatter(lambda value, _: short(value))
                 axis.set_minor_formatter(ticker.NullFormatter())
         elif type(locator) is ticker.AutoLocator:
