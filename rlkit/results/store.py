@@ -12,7 +12,6 @@ All but the .jsonl logs are replaced in one step; a line of those that a crash c
 """
 
 import json
-import math
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import Any, SupportsFloat
 import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
+from pydantic_core import to_jsonable_python
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
@@ -95,11 +95,8 @@ class RunStore:
         write_text(self.folder / "config.yaml", config_yaml(config))
         process = _process(os.getpid())
         attempts = [*self.info.get("attempts", []), {**process, **git_state()}]
-        self._makes = {
-            "git": git_state(),
-            "versions": versions(),
-            "hardware": hardware(),
-        }  # the numbers to come
+        # of the numbers to come
+        self._makes = {"git": git_state(), "versions": versions(), "hardware": hardware()}
         self.update(
             id=config.id, study=config.study, seed=config.seed, status="running", process=process,
             attempts=attempts, **({} if "git" in self.info else self._makes),
@@ -237,15 +234,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """`value` in JSON's types: arrays as lists, scalars of numpy and torch as numbers, NaN as None."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(v) for v in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return str(value) if isinstance(value, Path) else value
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=lambda other: other.tolist())
 
 
 def _process(pid: int) -> dict[str, Any]:

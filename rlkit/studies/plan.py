@@ -11,7 +11,6 @@ from typing import Any
 
 from rlkit.config import RunConfig
 from rlkit.config.run import value_of
-from rlkit.domains import Source
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.models.shapes import LADDER, at_hand
@@ -20,11 +19,9 @@ from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
 from rlkit.studies.file import StudyConfig, no_warm_start, read_study
 from rlkit.studies.notebook import check_parameters, parameters_of
-from rlkit.types import Task
 
 MOST = 10_000  # runs of a study: planning one takes hundredths of a second
 Cost = tuple[float, float]  # FLOPs and seconds, NaN where they are not known
-Makers = dict[tuple[type, str], Callable[[int], Task]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,12 +127,10 @@ class Plan:
         from rlkit.training.warm_cache import to_make
 
         found, first = dict[str, Cost](), dict[Path | None, PlannedRun]()
-        cells = {run.name: run.config for run in to_come}
-        costs = {name: estimate_warm_start(config) for name, config in cells.items()}
         for run in {(run.name, run.config.model.warm_start.seed): run for run in to_come}.values():
             first.setdefault(to_make(run.config), run)
         for folder, run in first.items():
-            if folder and (cost := costs[run.name]):
+            if folder and (cost := estimate_warm_start(run.config)):
                 flops, seconds = found.get(run.name, (0.0, 0.0))
                 found[run.name] = flops + cost[0], seconds + cost[1]
         return found
@@ -187,7 +182,9 @@ def make_plan(
         named = ({"variant": variant} if variant else {}) | cell
         factors = {key: [value, baselines.get(key)] for key, value in named.items()}
         run = validate(RunConfig, override(config.run, changes), where=str(path))
-        run = _with_tasks_made_once(run, makers)
+        for source in (*run.data.train, *(run.evaluation.sources or ())):  # each task is made once for all runs
+            options = type(source), source.model_dump_json(exclude={"weight", "count"})
+            vars(source)["task"] = makers.setdefault(options, cache(source.task))
         name = ", ".join(words) or config.study
         runs.append(PlannedRun(run, changes, name, variant, factors, held_out, root / config.study))
     if len({run.id for run in runs}) < len(runs):
@@ -203,23 +200,6 @@ def make_plan(
 
         resolve(law)
     return plan
-
-
-def _with_tasks_made_once(config: RunConfig, makers: Makers) -> RunConfig:
-    """The configuration with sources that make each of their tasks once for all runs of a plan; `makers`, filled here,
-    are what makes and keeps the tasks of each source's options."""
-
-    def shared(source: Source) -> Source:
-        key, copy = (type(source), source.model_dump_json(exclude={"weight", "count"})), source.model_copy()
-        vars(copy)["task"] = makers.setdefault(key, cache(source.task))
-        return copy
-
-    changes: dict[str, Any] = {}
-    for section, field in (("data", "train"), ("evaluation", "sources")):
-        part = getattr(config, section)
-        if sources := getattr(part, field):
-            changes[section] = part.model_copy(update={field: tuple(map(shared, sources))})
-    return config.model_copy(update=changes)
 
 
 def _with_trainer(config: RunConfig, **changes: int) -> RunConfig:
