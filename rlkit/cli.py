@@ -311,9 +311,7 @@ def score(
 
 
 @app.command(rich_help_panel="Rewards")
-def audit(
-    out: Annotated[Path, typer.Option(help="Where the JSON result goes.")] = Path("outputs/audit.json"),
-) -> None:
+def audit(out: Annotated[Path, typer.Option(help="Where the JSON result goes.")] = Path("outputs/audit.json")) -> None:
     """Measure the graders on known right and wrong answers, cheats and hangs."""
     from rlkit.rewards import files
 
@@ -406,10 +404,7 @@ def fit(
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Of rlkit.fit, e.g. bootstrap=1000.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write the fit to this file, JSON or .tex."),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the fit to this file, JSON or .tex.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the fit into this file.")] = None,
 ) -> None:
     """Fit a scaling law to a table from anywhere, or to the final points of a study."""

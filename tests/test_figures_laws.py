@@ -21,11 +21,7 @@ from rlkit.measures.summary import first_at
 
 
 @rlkit.law(
-    "plane",
-    linear=tuple("abc"),
-    bounds=dict.fromkeys("abc", (-np.inf, np.inf)),
-    returns="logit",
-    space="linear",
+    "plane", linear=tuple("abc"), bounds=dict.fromkeys("abc", (-np.inf, np.inf)), returns="logit", space="linear"
 )
 def plane(N, X, *, a, b, c):
     """logit y = a + b·ln N + c·ln X"""
@@ -142,18 +138,6 @@ def test_residuals_stand_over_what_the_law_predicts_and_estimates_beside_its_cur
     assert np.asarray(np.log(table["y"] / drawn["predicted"])) == pytest.approx(drawn["residual"].to_numpy())
 
 
-def test_sizes_of_a_law_of_size_and_steps_are_steps_of_the_ramp():
-    steps = np.tile(np.geomspace(10, 1000, 6), 3)
-    sizes = np.repeat([3e4, 1e5, 1e6], 6)
-    rows = pd.DataFrame({"parameters_non_embedding": sizes, "step": steps})
-    rows["error"] = np.exp(-0.1 * sizes / (sizes + 1e5) * np.log(steps) - 0.1)
-    found = rlkit.fit(rows, "tan", x={"N": "parameters_non_embedding", "X": "step"}, y="error", bootstrap=0)
-    lines = [line for line in drawings.law(found, rows).figure.axes[0].lines if np.size(line.get_xdata()) > 6]
-    expected = looks(rows, "parameters_non_embedding").values()
-    assert [line.get_color() for line in lines] == [style["color"] for style in expected]
-    assert {line.get_linestyle() for line in lines} == {"-"}
-
-
 def test_a_size_has_one_colour_and_what_else_a_law_is_of_has_markers():
     N, D = np.repeat([3e4, 1e5, 2e5], 8), np.tile(np.geomspace(1e2, 1e4, 8), 3)
     table = pd.DataFrame({"parameters_non_embedding": N, "D": D, "U": np.minimum(D, 1e3)})
@@ -161,10 +145,12 @@ def test_a_size_has_one_colour_and_what_else_a_law_is_of_has_markers():
     table["held_out"] = table["parameters_non_embedding"] == 2e5
     x = {"N": "parameters_non_embedding", "X": "D"}
     fit = rlkit.fit(table, "plane", x=x, y="error")
-    legend = figures.law(fit, table).figure.axes[0].get_legend()
+    (ax,) = figures.law(fit, table).figure.axes
+    sizes, legend = list(looks(table, "parameters_non_embedding").values()), ax.get_legend()
     assert legend is not None
-    sizes = list(looks(table, "parameters_non_embedding").values())
     assert [text.get_color() for text in legend.get_texts()] == [one["color"] for one in sizes]
+    lines = [line for line in ax.lines if line.get_linestyle() != "None"]
+    assert [(line.get_color(), line.get_linestyle()) for line in lines] == [(one["color"], "-") for one in sizes]
     fit = rlkit.fit(table, "data_constrained", x={"N": x["N"]}, y="error")
     (ax,) = figures.law(fit, table).figure.axes
     assert {line.get_color() for line in ax.lines} == {one["color"] for one in sizes}

@@ -142,18 +142,7 @@ def test_a_pass_rate_of_zero_is_refused_only_under_a_logarithm_and_lists_hide_no
         rlkit.fit(pd.concat([df, df.head(1)], ignore_index=True), "chinchilla", y="loss")
 
 
-RULES = [
-    ("N < 3", [0, 1]),
-    ("N>=3", [2, 3]),
-    ({"model": "b"}, [1, 3]),
-    ({"model": ["a"], "N": 3}, [2]),
-    ({"loss": None}, [2]),
-    ({"loss": [None, 9.0]}, [0, 2]),
-]
-RULES += [(np.array([True, False, False, True]), [0, 3])]
-
-
-@pytest.mark.parametrize(("rule", "expected"), RULES)
+@pytest.mark.parametrize(*cases.table("laws_rules"))
 def test_rules_choose_rows(rule, expected):
     df = pd.DataFrame({"N": [1, 2, 3, 4], "model": ["a", "b", "a", "b"], "loss": [9.0, 1.0, None, 5.0]})
     assert np.flatnonzero(table.matches(df, rule, "exclude")).tolist() == expected

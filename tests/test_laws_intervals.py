@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from cases import records
+from cases import cases, records
 from laws_data import CHINCHILLA, CURVES, curve, planted, scattered
 from scipy import stats
 
@@ -144,16 +144,9 @@ def test_few_clusters_widen_the_interval_and_autocorrelation_is_estimated():
 
 def test_what_is_resampled_depends_on_the_loss_and_what_is_named():
     df = curve("well", 0, runs=3)
-    for options, loss, kind in (
-        ({}, ("ls", 0.0), "residual"),
-        ({"delta": 1e-2}, ("huber", 0.01), "case"),
-        ({"loss": "huber"}, ("huber", 1e-3), "case"),
-        ({"cluster": "run"}, ("ls", 0.0), "wild cluster"),
-        ({"cluster": "run", "resample": "case"}, ("ls", 0.0), "cluster"),
-        ({"cluster": "run", "loss": "huber"}, ("huber", 1e-3), "cluster"),
-    ):
+    for options, loss, delta, kind in cases("laws_resampled"):
         fit = rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, **options)
-        assert fit.resampled.kind == kind and (fit.loss.name, fit.loss.delta) == loss
+        assert (fit.resampled.kind, fit.loss.name, fit.loss.delta) == (kind, loss, delta)
     assert len(rlkit.fit(planted("power", 20, 0.01), "power", y="y").draws) == 1000
     with pytest.raises(UserError, match="resample is 'rows'"):
         rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, resample="rows")

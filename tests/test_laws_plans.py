@@ -134,10 +134,7 @@ def test_few_rows_widen_the_interval_of_an_allocation_as_they_do_that_of_the_fit
     df = planted("chinchilla", 12, noise=0.001)
     fit = rlkit.fit(df, "chinchilla", y="y", bootstrap=200)
     row = allocate(fit, 1e21).iloc[0]
-    J, at = (
-        gradient(df["N"].to_numpy(), df["D"].to_numpy()),
-        gradient(*row[["N", "D"]].to_numpy(float)[:, None]),
-    )
+    J, at = (gradient(df["N"].to_numpy(), df["D"].to_numpy()), gradient(*row[["N", "D"]].to_numpy(float)[:, None]))
     sd = np.sqrt((at @ np.linalg.inv(J.T @ J) @ at.T).item() * 2 * fit.objective / 7)
     width = 2 * stats.t.ppf(0.975, 7) * sd  # at the optimum y does not move with N
     assert np.log(row["y_high"] / row["y_low"]) == pytest.approx(width, rel=0.1)

@@ -126,14 +126,7 @@ def test_differences_pair_the_problems_and_resample_seeds_where_there_are_some()
 
 
 def test_differences_pair_the_seeds_that_both_cells_have():
-    rates = {
-        ("GRPO", 0): 0.2,
-        ("PPO", 0): 0.3,
-        ("GRPO", 1): 0.6,
-        ("PPO", 1): 0.7,
-        ("GRPO", 2): 0.4,
-        ("PPO", 2): 0.52,
-    }
+    rates = {("GRPO", 0): 0.2, ("PPO", 0): 0.3, ("GRPO", 1): 0.6, ("PPO", 1): 0.7, ("GRPO", 2): 0.4, ("PPO", 2): 0.52}
     rows = {}
     for (variant, seed), rate in rates.items():
         for task in range(100):

@@ -114,14 +114,7 @@ def domain_curves(df: pd.DataFrame, by: str = "cell", venue: str = "neurips") ->
     return metric_panels(rows, sorted(set(rows["metric"])), by=by, venue=venue, share="eval/pass@1")
 
 
-def against(
-    table: pd.DataFrame,
-    x: str,
-    y: str,
-    by: str,
-    venue: str = "neurips",
-    log: bool = False,
-) -> Drawing:
+def against(table: pd.DataFrame, x: str, y: str, by: str, venue: str = "neurips", log: bool = False) -> Drawing:
     """`y` with its interval (columns low and high) against `x`, a line for each `by`."""
     rows = table.dropna(subset=[x, y]).sort_values(x)
     if rows.empty:

@@ -167,11 +167,7 @@ def _ends(change: pd.DataFrame) -> pd.DataFrame:
 
 
 def render(
-    folder: str | Path,
-    venue: str = "neurips",
-    out: str | Path | None = None,
-    law: str = "",
-    only: Sequence[str] = (),
+    folder: str | Path, venue: str = "neurips", out: str | Path | None = None, law: str = "", only: Sequence[str] = ()
 ) -> tuple[list[Path], dict[str, str], list[str]]:
     """Write every figure and table of a study to `out`, by default its own figures/ folder, and figures.tex, which has
     each figure with its caption and label to paste into a paper; `only` these of `FIGURES` without the rest. Equal

@@ -68,10 +68,7 @@ def server(project, tmp_path_factory):
     quiet.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
     dirs = {"CONFIG_DIR": "config", "DATA_DIR": "data", "RUNTIME_DIR": "runtime"}
     env = {f"JUPYTER_{key}": str(home / value) for key, value in dirs.items()}
-    env |= {
-        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
-        "JUPYTERLAB_WORKSPACES_DIR": str(home / "spaces"),
-    }
+    env |= {"JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(home / "spaces")}
     command = [
         sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
         f"--port={port}", "--IdentityProvider.token=", "--ServerApp.password=", f"--notebook-dir={project}",

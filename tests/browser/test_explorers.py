@@ -51,8 +51,7 @@ def test_explorers(page):
     move(page, "alpha", 10)
     page.wait_for_function("old => !document.body.innerText.includes(old)", arg=before)
     page.wait_for_function(
-        "old => [...document.querySelectorAll('.jp-OutputArea img')].some(i => !old.includes(i.src))",
-        arg=drawn,
+        "old => [...document.querySelectorAll('.jp-OutputArea img')].some(i => !old.includes(i.src))", arg=drawn
     )
     tried, fitted = (float(part.split()[-1]) for part in before.split(" at ")[:2])
     assert tried == fitted and float(words(page).split(" at ")[0].split()[-1]) > 2 * fitted
@@ -69,8 +68,7 @@ def test_explorers(page):
     onward, first = page.get_by_role("button", name="›"), page.locator(".jp-OutputArea").all_inner_texts()
     onward.click()
     page.wait_for_function(
-        "old => ![...document.querySelectorAll('.jp-OutputArea')].every((a, i) => a.innerText === old[i])",
-        arg=first,
+        "old => ![...document.querySelectorAll('.jp-OutputArea')].every((a, i) => a.innerText === old[i])", arg=first
     )
     onward.scroll_into_view_if_needed()
     shot(page, "13-samples")
