@@ -4,10 +4,9 @@ import json
 import os
 import re
 import time
-import urllib.request
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -211,25 +210,22 @@ def means_the_same(grading: Grading, question: str, truth: str, answer: str) -> 
 
 def _reply(grading: Grading, prompt: str) -> str:
     """The judge's answer at temperature 0; it is asked again after a moment when the server is busy or away."""
+    import httpx
+
     messages = [{"role": "system", "content": _INSTRUCTIONS}, {"role": "user", "content": prompt}]
     body = {"model": grading.settings.judge_model, "temperature": 0, "max_tokens": 1024, "messages": messages}
-    key, url = os.environ.get("JUDGE_API_KEY", "-"), str(grading.settings.judge_url).rstrip("/")
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
-    request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode(), headers)
+    url = str(grading.settings.judge_url).rstrip("/")
+    headers = {"Authorization": f"Bearer {os.environ.get('JUDGE_API_KEY', '-')}"}
+    ask = partial(httpx.post, f"{url}/chat/completions", json=body, headers=headers)
     problem = "the deadline passed"
     for pause in (0.2, 0.4, 0.8):
         if (left := grading.remaining() - 0.3) <= 0:
             break
         try:
             # In a thread: an endpoint that sends a byte at a time is in no socket's timeout.
-            asked = ThreadPoolExecutor(1).submit(_posted, request, left)
-            return str(json.loads(asked.result(left))["choices"][0]["message"]["content"])
+            reply = ThreadPoolExecutor(1).submit(ask, timeout=left).result(left).raise_for_status()
+            return str(reply.json()["choices"][0]["message"]["content"])
         except Exception as error:  # of any kind: the endpoint may send anything
             problem = repr(error)
         time.sleep(min(pause, max(0.0, grading.remaining())))
     raise Ungradable(f"The judge at {url} cannot be asked: {problem}.")
-
-
-def _posted(request: urllib.request.Request, seconds: float) -> bytes:
-    with urllib.request.urlopen(request, timeout=seconds) as reply:
-        return reply.read(1 << 20)
