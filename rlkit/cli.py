@@ -87,7 +87,7 @@ def _plan_run(config: RunConfig, root: Path) -> None:
     if config.trainer.backend == "local":
         preflight(config)
         return typer.echo(f"{run_plan(config, root)}\n{fit(config).verdict()}")
-    from rlkit.verl.checks import check
+    from rlkit.verl.config import check
 
     check(config)
     preflight(config)

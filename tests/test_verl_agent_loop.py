@@ -15,8 +15,7 @@ from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.models.ladder import END, byte_tokenizer
 from rlkit.models.prompts import encode_text
 from rlkit.types import Task
-from rlkit.verl.answers_log import AnswerReader
-from rlkit.verl.compute_score import PLACE, UngradedAnswer
+from rlkit.verl.compute_score import PLACE, AnswerReader, UngradedAnswer
 
 TOKENIZER = byte_tokenizer()
 STOP: Any = TOKENIZER.convert_tokens_to_ids(END)

@@ -16,8 +16,8 @@ from rlkit.config import Optimizer, RunConfig, load
 from rlkit.errors import UserError
 from rlkit.params import field_paths, read_yaml
 from rlkit.training.optimizer import schedule
-from rlkit.verl import backend, checks
-from rlkit.verl.config import EXCEPTIONS, To, compose, rule_of, settings
+from rlkit.verl import backend
+from rlkit.verl.config import EXCEPTIONS, NEVER, ONLY, To, check, compose, rule_of, settings
 from rlkit.verl.processes import LOCAL_CPUS, Files, environment
 
 PARAMS = sorted(
@@ -38,7 +38,7 @@ def on_verl(**sections: Any) -> RunConfig:
 def composed(config: RunConfig) -> Any:
     from omegaconf import OmegaConf
 
-    checks.check(config)
+    check(config)
     return OmegaConf.create(compose(config, FILES))
 
 
@@ -58,7 +58,7 @@ def test_every_key_has_a_place():
     missing = object()
     assert [key for key in derived if OmegaConf.select(verl, key, default=missing) is missing] == []
     assert len(derived) > 40
-    listed = {*EXCEPTIONS, *checks.ONLY, *checks.NEVER}
+    listed = {*EXCEPTIONS, *ONLY, *NEVER}
     assert listed <= set(paths)  # no exception for a key that is gone
 
 
@@ -136,28 +136,28 @@ def test_verl_s_learning_rate_is_the_local_one_at_every_step(kind, warmup):
 
 def test_key_heads_may_be_fewer_than_the_gpus_that_share_a_model():
     few = {"model": {"path": "qwen2.5-1.5b"}, "trainer": {"n_gpus_per_node": 4}}  # 12 heads, 2 key heads
-    checks.check(on_verl(**few, rollout={"tensor_model_parallel_size": 4}))
+    check(on_verl(**few, rollout={"tensor_model_parallel_size": 4}))
 
 
 ESTIMATORS = [
     ({"algorithm": {"adv_estimator": name}}, rf"algorithm\.adv_estimator is '{name}'")
-    for name in checks.NEVER["algorithm.adv_estimator"]
+    for name in NEVER["algorithm.adv_estimator"]
 ]
 
 
 @pytest.mark.parametrize(("sections", "message"), [*cases("refused_on_verl"), *ESTIMATORS])
 def test_what_verl_cannot_do_is_refused_by_name(sections, message):
     with pytest.raises(UserError, match=message):
-        checks.check(on_verl(**sections))
+        check(on_verl(**sections))
 
 
 def test_every_estimator_of_the_local_trainer_is_known_to_verl_or_refused():
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, AdvantageEstimator
 
-    checks.check(on_verl())  # rlkit's own are registered by now
+    check(on_verl())  # rlkit's own are registered by now
     own = {str(getattr(k, "value", k)) for k in ADV_ESTIMATOR_REGISTRY} - {e.value for e in AdvantageEstimator}
     verl_s = {"grpo_vectorized", "rloo_vectorized", "opo", "gpg", "gdpo", "grpo_passk"}
-    assert own - verl_s <= set(checks.NEVER["algorithm.adv_estimator"])
+    assert own - verl_s <= set(NEVER["algorithm.adv_estimator"])
 
 
 @pytest.mark.parametrize(("raw", "message"), cases("verl_has_no_such"))

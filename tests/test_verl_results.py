@@ -17,8 +17,7 @@ from rlkit.errors import RunStopped
 from rlkit.results.store import RunStore
 from rlkit.rewards import score
 from rlkit.types import Reward, Task
-from rlkit.verl.answers_log import AnswerReader, record
-from rlkit.verl.compute_score import PLACE, UngradedAnswer, compute_score
+from rlkit.verl.compute_score import PLACE, AnswerReader, UngradedAnswer, compute_score, record
 from rlkit.verl.processes import Files
 from rlkit.verl.results import MISSING, Results
 
@@ -228,7 +227,7 @@ def test_suites_are_told_apart_by_their_tasks(tmp_path):
     assert sizes == {None: 10, "exam": 6}
 
 
-REWARD = {"scorer": "strict", "num_workers": 2, "timeout": 5.0}
+REWARD = {"num_workers": 2, "timeout": 5.0}
 
 
 def call(task: Task, response: str, **options):

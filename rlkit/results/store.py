@@ -42,7 +42,7 @@ ANSWER = {
     "value": "Float64", "error": "string", "tokens": "Int64", "finish_reason": "string", "response": "string",
 }  # fmt: skip
 """Columns of an answer in evals.parquet, with their types, beside those that say which step, task and sample it is of.
-A new one gets its type here, and its value in rlkit.evaluation and, of a run on verl, rlkit.verl.answers_log."""
+A new one gets its type here, and its value in rlkit.evaluation and, of a run on verl, rlkit.verl.compute_score."""
 _TYPES = {"step": "int64", "task_id": "string", "data_source": "string", "sample": "int64"} | ANSWER
 
 

@@ -29,8 +29,7 @@ from rlkit.environments.rollout import ChatTokens, Limits, SampledEpisode
 from rlkit.models.prompts import set_template_defaults
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.types import Rollout, Sample, Task
-from rlkit.verl.answers_log import record
-from rlkit.verl.compute_score import PLACE, score_of
+from rlkit.verl.compute_score import PLACE, record, score_of
 
 
 class RlkitAgentLoop(AgentLoopBase):

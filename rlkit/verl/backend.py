@@ -28,8 +28,8 @@ from rlkit.rewards import scorer_of
 from rlkit.training import checkpoint
 from rlkit.training.interrupt import Interrupt
 from rlkit.types import Task
-from rlkit.verl import checks, processes, weights
-from rlkit.verl.config import compose, escaped
+from rlkit.verl import processes, weights
+from rlkit.verl.config import check, compose, escaped
 from rlkit.verl.processes import Files, environment, knock, on_cluster, use_token
 from rlkit.verl.results import Results
 
@@ -45,7 +45,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         UserError: verl cannot do what the config asks, or the GPUs are not there; nothing has begun.
         RunStopped: verl failed or stalled, or too many answers could not be graded; one sentence.
     """
-    checks.check(config)
+    check(config)
     with Interrupt() as interrupt, RunStore.open(config, root) as store:
         try:
             return _VerlRun(config, store, progress).train(interrupt)
@@ -59,7 +59,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
 
 def dry_run(config: RunConfig, root: str | Path = "outputs") -> str:
     """The command of a run, after writing the configuration that verl reads; no model, no rows. Raises UserError."""
-    checks.check(config)
+    check(config)
     files = Files.of(Path(root) / config.study / "runs" / config.id, weights.path_of(config))
     return shlex.join(_command(config, files))
 

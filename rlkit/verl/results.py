@@ -22,7 +22,7 @@ from rlkit.training.batches import comparable
 from rlkit.training.checks import problems
 from rlkit.training.metrics import Tracker, rollout_summary
 from rlkit.types import Reward, Rollout, Task
-from rlkit.verl.answers_log import AnswerReader, Tail
+from rlkit.verl.compute_score import AnswerReader, Tail
 from rlkit.verl.processes import Files
 
 PATIENCE = 15.0  # seconds that answers of a logged step may take to show in a shared folder
