@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 64  # places of the cache that are read at a time
+ALONE, WARPS = 32, 1
 
 
 def attend(
@@ -21,10 +22,13 @@ def attend(
     heads = qkv.shape[1] - 2 * kv
     out = torch.empty_like(qkv[:, :heads])
     exact = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    alone = heads == kv  # one query a key head: padded to a matrix unit's 16, most of its work would be for nothing
     _attend[(len(qkv), kv)](  # pyright: ignore[reportIndexIssue]  # triton's decorator has no types
         qkv, out, prompts[0], prompts[1], own[0], own[1], owner, prompt, lengths, step, d**-0.5,
-        prompts.shape[3], own.shape[3], KV=kv, G=heads // kv, GROUP=max(16, triton.next_power_of_2(heads // kv)),
-        D=d, WIDTH=max(16, triton.next_power_of_2(d)), BLOCK=BLOCK, EXACT=exact, num_warps=4,
+        prompts.shape[3], own.shape[3], KV=kv, G=heads // kv,
+        GROUP=1 if alone else max(16, triton.next_power_of_2(heads // kv)), D=d,
+        WIDTH=max(16, triton.next_power_of_2(d)), BLOCK=ALONE if alone else BLOCK, EXACT=exact,
+        num_warps=WARPS if alone else 4,
     )  # fmt: skip
     return out
 
@@ -56,18 +60,18 @@ def _attend(
     mixed = tl.zeros((GROUP, WIDTH), tl.float32) + value.to(tl.float32)[None, :]
     there = (of * KV + head) * prompt_places * D
     top, total, mixed = _over(
-        q, prompt_keys + there, prompt_values + there, length, scale, top, total, mixed, D, WIDTH, BLOCK, EXACT
+        q, prompt_keys + there, prompt_values + there, length, scale, top, total, mixed, GROUP, D, WIDTH, BLOCK, EXACT
     )  # fmt: skip
     top, total, mixed = _over(
-        q, own_keys + here, own_values + here, t, scale, top, total, mixed, D, WIDTH, BLOCK, EXACT
+        q, own_keys + here, own_values + here, t, scale, top, total, mixed, GROUP, D, WIDTH, BLOCK, EXACT
     )
     tl.store(out + row * G * KV * D + at, (mixed / total[:, None]).to(out.dtype.element_ty), mask=real)
 
 
 @triton.jit
 def _over(
-    q, keys, values, end, scale, top, total, mixed, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    EXACT: tl.constexpr,
+    q, keys, values, end, scale, top, total, mixed, GROUP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """The running maximum (GROUP,), sum (GROUP,) and mixture of values (GROUP, WIDTH), after `end` more places."""
     d = tl.arange(0, WIDTH)
@@ -75,12 +79,19 @@ def _over(
         at = start + tl.arange(0, BLOCK)
         where, real = at[:, None] * D + d[None, :], (at < end)[:, None] & (d < D)[None, :]
         key = tl.load(keys + where, mask=real, other=0.0)  # (BLOCK, WIDTH)
-        scores = tl.dot(q, tl.trans(key), input_precision=EXACT) * scale
+        if GROUP == 1:
+            scores = tl.sum(q.to(tl.float32) * key.to(tl.float32), 1)[None, :] * scale
+        else:
+            scores = tl.dot(q, tl.trans(key), input_precision=EXACT) * scale
         scores = tl.where((at < end)[None, :], scores, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
         weights, before = tl.exp(scores - higher[:, None]), tl.exp(top - higher)
         total = total * before + tl.sum(weights, 1)
         value = tl.load(values + where, mask=real, other=0.0)
-        mixed = mixed * before[:, None] + tl.dot(weights.to(value.dtype), value, input_precision=EXACT)
+        if GROUP == 1:
+            new = tl.sum(tl.trans(weights) * value.to(tl.float32), 0)[None, :]
+        else:
+            new = tl.dot(weights.to(value.dtype), value, input_precision=EXACT)
+        mixed = mixed * before[:, None] + new
         top = higher
     return top, total, mixed

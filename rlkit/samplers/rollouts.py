@@ -13,6 +13,8 @@ from rlkit.rewards import Router
 from rlkit.seeds import derive
 from rlkit.types import ENVIRONMENT, Finished, Reward, Rollout, Sampler, Task
 
+TOGETHER = 256  # answers that become texts at once: they are graded while the next do; fewer do not pay
+
 
 class Grader:
     """Sends answers to the router as they come; equal ones once, unless a function of the user's own grades them."""
@@ -25,12 +27,13 @@ class Grader:
         """Begin to grade what is `read` (ids) of a response to each task; what waits for reward and seconds."""
         who = map(id, tasks) if self.once else places
         keys = [(one, ids.tobytes()) for one, ids in zip(who, read, strict=True)]
-        new = {key: i for i, key in enumerate(keys) if key not in self.begun}
-        texts = self.policy.decode_all([read[i] for i in new.values()])
-        asked = zip((tasks[i] for i in new.values()), texts, strict=True)
-        rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in asked]
-        outcomes = self.router.submit(rows)
-        self.begun |= {key: partial(outcomes.__getitem__, i) for i, key in enumerate(new)}
+        new = [*{key: i for i, key in enumerate(keys) if key not in self.begun}.items()]
+        for part in (new[i : i + TOGETHER] for i in range(0, len(new), TOGETHER)):
+            texts = self.policy.decode_all([read[i] for _, i in part])
+            asked = zip((tasks[i] for _, i in part), texts, strict=True)
+            rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in asked]
+            outcomes = self.router.submit(rows)
+            self.begun |= {key: partial(outcomes.__getitem__, i) for i, (key, _) in enumerate(part)}
         return [self.begun[key] for key in keys]
 
     def attach(self, rollouts: Sequence[Rollout], read: Sequence[np.ndarray]) -> None:
