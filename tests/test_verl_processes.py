@@ -143,22 +143,6 @@ def test_a_launcher_that_is_killed_takes_its_child_with_it(tmp_path):
     assert not left(str(tmp_path))
 
 
-SLOW = (
-    "from pathlib import Path; import sys; seen = Path('{0}'); before = seen.read_text() if seen.exists() else '';"
-    "seen.write_text(before + 'x'); print('started', len(before) + 1);"
-    "sys.exit('Exception: The current node timed out during startup.' if len(before) < {1} else 0)"
-)
-
-
-def test_a_ray_that_was_too_slow_is_started_again_twice(tmp_path):
-    done, log = start(SLOW.format(tmp_path / "seen", 2), tmp_path)
-    assert done and log.read_text() == "started 3\n"
-    assert (tmp_path / "log-1.txt").read_text().startswith("started 1\n")
-    with pytest.raises(RunStopped, match="15 s that Ray gives them"):
-        start(SLOW.format(tmp_path / "again", 9), tmp_path / "other")
-    assert (tmp_path / "again").read_text() == "xxx"
-
-
 def test_two_runs_of_a_machine_take_turns(tmp_path, monkeypatch):
     monkeypatch.setattr(processes.tempfile, "gettempdir", lambda: str(tmp_path))
     waits = []

@@ -35,8 +35,6 @@ TICK = 1.0  # seconds between looks
 LOST_PATIENCE = 120.0  # seconds without progress, where the log says that a worker of vLLM has failed
 LOST = r"Invocation of \w+ method failed|EngineDeadError|Engine core proc\S* .*died"
 TERMINATION = 10.0  # seconds that processes get to end by themselves
-RAY_STARTS = 3  # of one that was too slow, as it is once on a cold disk
-SLOW_RAY = "Ray's agents did not start in the 15 s that Ray gives them: the machine is overloaded"
 REASONS = {
     r"Total available GPUs .* less than total desired":
         "there are fewer free GPUs than trainer.nnodes × trainer.n_gpus_per_node",
@@ -49,7 +47,8 @@ REASONS = {
     r"ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory":
         "a worker ran out of the machine's memory",
     r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device": "no GPU was found",
-    r"The current node timed out during startup": SLOW_RAY,  # ray-project/ray issue 65983
+    r"The current node timed out during startup":  # ray-project/ray issue 65983
+        "Ray's agents did not start in the 15 s that Ray gives them: run it again",
     r"ConnectionError: .*(ray|GCS)|Failed to (start|connect to).*(raylet|GCS)|RaySystemError|node has died":
         "Ray could not be started, or was lost",
     r"No module named '?(transfer_queue|vllm)": "verl's trainer is not installed whole: pip install 'rlkit[gpu]'",
@@ -198,10 +197,6 @@ def run(
     finally:
         family.end()
         child.wait()
-    tries = len([*log.parent.glob("log-*.txt")]) + 1
-    if child.returncode and tries < RAY_STARTS and SLOW_RAY in _because(log):
-        log.rename(log.with_name(f"log-{tries}.txt"))
-        return run(command, environment, log, mark=mark, look=look, stall_timeout=stall_timeout, stop=stop)
     if child.returncode:
         raise RunStopped(f"verl ended with status {child.returncode}{_because(log)}. Log: {log}")
     return True
