@@ -1,5 +1,8 @@
 """The FLOPs ledger against torch's own counter."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import tiny
@@ -16,25 +19,24 @@ from rlkit.training.loop import learn
 from rlkit.training.update import Learning
 
 
-def counted(function) -> float:
-    """FLOPs of matrix products and attention while `function` runs, by torch's counter. Attention is sent
-    through plain products, which the counter sees, instead of a fused kernel."""
-    with (
-        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
-        FlopCounterMode(display=False) as counter,
-    ):
-        function()
-    return counter.get_total_flops()
+@contextmanager
+def counting() -> Iterator[FlopCounterMode]:
+    """torch's counter of the FLOPs of matrix products and attention, which is sent through plain products, which the
+    counter sees, instead of a fused kernel."""
+    plain = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
+    with plain, FlopCounterMode(display=False) as counter:
+        yield counter
 
 
 def test_a_rollout_is_counted_within_two_percent_of_its_dense_kernels():
     model, prompts = tiny.model(), [np.arange(1, 8)] * 3
     sampler = TorchSampler(model, stop_ids=())
-    total = counted(lambda: sampler.sample(prompts, 4, seed=0, max_tokens=6))
+    with counting() as counter:
+        sampler.sample(prompts, 4, seed=0, max_tokens=6)
     p, s, b, t = 3, 7, 12, 6
     decoded = sum(s + k for k in range(1, t))  # keys seen by each of the t - 1 tokens that are fed back
     work = Work(tokens=p * s + b * (t - 1), pairs=p * s * s + b * decoded, heads=b * t)
-    assert Shape.of(model).forward(work) == pytest.approx(total, rel=0.02)
+    assert Shape.of(model).forward(work) == pytest.approx(counter.get_total_flops(), rel=0.02)
 
 
 def test_work_counts_visible_keys_and_each_prompt_once():
@@ -86,15 +88,9 @@ def test_every_phase_of_a_step_is_counted_within_two_percent(changes):
         model = get_peft_model(model, LoraConfig(r=rank, target_modules="all-linear"))
     batch = tiny.batch([8] * 8, prompt_length=6)
     batch.baselines = torch.zeros(8)
-    with (
-        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
-        FlopCounterMode(display=False) as counter,
-    ):
-        ledger = CountedLedger(counter)
-        kl, learning = (
-            c.actor.use_kl_loss or c.algorithm.use_kl_in_reward,
-            Learning(c, tiny.policy(model), ledger),
-        )
+    kl = c.actor.use_kl_loss or c.algorithm.use_kl_in_reward
+    with counting() as counter:
+        learning = Learning(c, tiny.policy(model), ledger := CountedLedger(counter))
         learning.reference = reference if kl else None
         learn(learning, batch, step=1)
     assert ledger.flops["update"] > 0 and (ledger.flops["critic"] > 0) is c.algorithm.needs.critic

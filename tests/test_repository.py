@@ -13,8 +13,6 @@ import nbformat
 import pytest
 import yaml
 
-from rlkit.config import load
-from rlkit.data import TaskStream, held_out
 from rlkit.studies.notebook import parameters_of
 from rlkit.studies.plan import make_plan
 
@@ -97,13 +95,6 @@ WHOLE = pytest.param({}, marks=pytest.mark.slow(reason="makes all tasks of every
 def test_every_study_can_be_planned(path, changes, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert make_plan(path, changes).runs
-
-
-@pytest.mark.slow(reason="makes 12,800 rows")
-@pytest.mark.parametrize("path", ["params/data.yaml", "params/data_gpu.yaml"])
-def test_every_source_of_a_shipped_mixture_has_enough_rows(path):
-    config = load(ROOT / path, {"model.path": "ladder-100k"})
-    assert TaskStream(config, held_out(config)).batch(1)
 
 
 def test_the_quickstart_is_what_it_claims_to_be(monkeypatch):

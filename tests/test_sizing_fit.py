@@ -45,9 +45,6 @@ def test_what_is_said_to_fit_does(model, device):
     assert "What would fit: " + next(iter(before.changes)) in before.summary()
     assert fit(model, LARGE | before.changes, device).fits
     assert fit("qwen2.5-7b", LARGE | {"model.lora_rank": 32}, "h100").fits
-
-
-def test_a_model_that_nothing_makes_fit():
     found = fit("qwen2.5-32b", LARGE, "l4")
     assert found.changes is None and "Nor would it with LoRA" in found.summary()
 
@@ -65,15 +62,9 @@ def test_a_vllm_engine_takes_its_share_of_the_card_and_a_large_one_sleeps_during
     assert many["rollout"]["vLLM"] - few["rollout"]["vLLM"] == 64 * 8 * (sequence + 18 * 151_936)
 
 
-def test_a_torch_sampler_that_would_hold_much_of_the_card_makes_way_for_one_that_sleeps():
-    lora = LARGE | {"model.lora_rank": 32}
-    long = {"data.max_response_length": 2_048}
-    for model, device, changes, name in (
-        ("qwen2.5-1.5b", "h100", {}, "torch"), ("qwen2.5-1.5b", "a100-40gb", {}, "vllm"),
-        ("qwen2.5-1.5b", "h200", long, "vllm"), ("qwen2.5-0.5b", "h200", long, "torch"),
-        ("qwen2.5-1.5b", "h200", long | {"rollout.max_num_seqs": 512}, "torch"), ("qwen2.5-7b", "h200", {}, "vllm"),
-    ):  # fmt: skip
-        assert fit(model, lora | changes, device).plan.sampler == name
+@pytest.mark.parametrize(*table("samplers_chosen"))
+def test_a_torch_sampler_that_would_hold_much_of_the_card_makes_way_for_one_that_sleeps(model, device, changes, name):
+    assert fit(model, LARGE | {"model.lora_rank": 32} | changes, device).plan.sampler == name
 
 
 @pytest.mark.parametrize(*table("gpus_known"))
@@ -167,15 +158,9 @@ def test_recorded_steps_are_predicted_to_15_percent(row):
     assert found.estimate.step - found.estimate.phases["grading"] == pytest.approx(taken, rel=0.15)
 
 
-REAL = {  # seconds of a step and of 60 with four evaluations of 720 answers: Qwen2.5-Coder with LoRA 32 on an H200
-    "qwen2.5-coder-0.5b": (2.9, 222),
-    "qwen2.5-coder-1.5b": (3.8, 295),
-}
-
-
-@pytest.mark.parametrize("path", REAL)
-def test_runs_of_real_models_are_predicted_to_30_percent_and_in_one_number(path):
-    step, whole = REAL[path]
+@pytest.mark.parametrize(*table("real_runs_measured"))
+def test_runs_of_real_models_are_predicted_to_30_percent_and_in_one_number(path, step, whole):
+    """Seconds of a step and of 60 with four evaluations of 720 answers, with LoRA 32 on an H200."""
     found = fit(path, {
         "model.dtype": "bfloat16", "model.lora_rank": 32, "data.train_batch_size": 64, "rollout.n": 8,
         "data.train": [{"kind": "math_problems"}, {"kind": "tables"}, {"kind": "programs"}],

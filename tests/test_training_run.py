@@ -17,7 +17,6 @@ from cases import cases
 from tiny import LETTERS, config, metrics_of
 
 import rlkit
-from rlkit.data import TaskStream, held_out
 from rlkit.domains.math.tasks import Arithmetic
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.loading import load_policy, save_model
@@ -307,14 +306,6 @@ def test_a_run_says_how_far_its_warm_start_is(tmp_path, monkeypatch):
     c = config(model__warm_start__steps=30, trainer__total_training_steps=1)
     with TrainingRun.open(c, tmp_path, progress=False):
         assert told == ["preparing the model", *(f"warm start {step}/30" for step in (10, 20, 30)), ""]
-
-
-def test_the_warm_start_never_sees_a_held_out_task():
-    c = config()
-    held = held_out(c)
-    stream = warm_cache.supervised(c, 0)
-    seen = {t.id for step in range(1, 31) for t in TaskStream(stream, held).batch(step)}
-    assert len(seen) > 50 and not seen & {t.id for t in held}
 
 
 def test_defaults_for_ladder_models_are_told_where_the_model_is_another(tmp_path):

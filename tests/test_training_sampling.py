@@ -93,6 +93,9 @@ def test_problems_that_were_solved_often_enough_are_not_drawn_again():
     said = "All problems have pass rates of at least data.drop_solved_above = 0.75"
     with pytest.raises(RunStopped, match=said):
         one.tasks()
+    other = feed()  # without the key
+    assert other.observe([answered(task, True) for task in other.tasks()]) == {} and other.rates == {}
+    assert [t.id for t in other.tasks()] == [t.id for t in other.stream.batch(2)]
 
 
 def test_further_tasks_are_counted_among_the_passes(tmp_path):
@@ -100,12 +103,6 @@ def test_further_tasks_are_counted_among_the_passes(tmp_path):
     asked |= {"trainer__test_freq": 0, "data__drop_solved_above": 0.01}
     rows = metrics_of(rlkit.train(config(**asked), root=tmp_path, progress=False))
     assert 2 < rows[-1]["data/epochs/arithmetic"] <= 3
-
-
-def test_without_the_key_the_tasks_are_the_stream_s():
-    one = feed()
-    assert one.observe([answered(task, True) for task in one.tasks()]) == {} and one.rates == {}
-    assert [t.id for t in one.tasks()] == [t.id for t in one.stream.batch(2)]
 
 
 def test_the_responses_of_several_steps_are_sampled_at_once_with_the_same_weights(tmp_path):
