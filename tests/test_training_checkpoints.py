@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from math import isfinite
 
 import pytest
@@ -16,7 +15,7 @@ from rlkit.models.loading import load_policy, save_model
 from rlkit.params import validate
 from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import read_jsonl
-from rlkit.training import checkpoint, warm_cache
+from rlkit.training import checkpoint
 from rlkit.training.export import ENVIRONMENTS_FILE, export, open_saved
 from rlkit.training.warm_start import warm_start
 
@@ -93,23 +92,6 @@ def test_a_folder_named_model_below_some_config_is_no_checkpoint_of_a_run(tmp_pa
     policy = load_policy(validate(RunConfig, {"model": {"path": "ladder-10k"}}).model)
     save_model(policy, tmp_path / "model")
     assert torch.equal(logits(open_saved(tmp_path / "model").policy.model), logits(policy.model))
-
-
-@pytest.mark.filterwarnings("ignore:step")
-def test_an_adapter_is_opened_over_the_warm_start_that_it_was_trained_over(adapted, tmp_path, monkeypatch):
-    ours, started = logits(open_saved(adapted).policy.model), warm_start(load(adapted / "config.yaml"))
-    assert started is not None
-    info = json.loads((adapted / "run.json").read_text())
-    assert info["warm_start"]["name"] == started.folder.name
-    run = tmp_path / "run"
-    shutil.copytree(adapted, run)
-    info["warm_start"]["name"] = "ladder-30k-gpu"
-    (run / "run.json").write_text(json.dumps(info))
-    monkeypatch.setattr(warm_cache, "CACHE", tmp_path / "warm")
-    with pytest.raises(UserError, match="over the warm start .*ladder-30k-gpu, which is not here: copy"):
-        open_saved(run)
-    shutil.copytree(started.folder, tmp_path / "warm" / "ladder-30k-gpu")
-    assert torch.equal(logits(open_saved(run).policy.model), ours)
 
 
 def test_a_policy_is_not_exported_into_the_folder_that_it_comes_from(tmp_path):

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from tiny import configured, metrics_of
 
 from rlkit.backends import train
-from rlkit.compute import Shape, Work
 from rlkit.data import TaskStream, held_out
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy, save_model
@@ -143,19 +142,6 @@ def test_a_cache_that_cannot_be_written_is_a_sentence_and_reuse_writes_nothing(c
     assert warm_start.warm_start(config()) == started
     with pytest.raises(UserError, match=r"Cannot write .*warm: Permission denied"):
         warm_start.warm_start(config(model__warm_start__seed=3))
-
-
-def test_what_a_start_costs_is_that_of_its_steps():
-    c = config(model__warm_start__steps=1)
-    started, policy = start(c), load_policy(c.model)
-    stream = TaskStream(c.model_copy(update={
-        "seed": warm_start.derive("warm start", 0), "data": c.data.model_copy(update={"train_batch_size": 16}),
-    }), held_out(c))  # fmt: skip
-    batch = worked_batch(policy, stream.batch(1))
-    assert batch is not None
-    prompts = batch.prompt_mask.sum(-1).tolist()
-    work = Work.of(prompts, list(zip(prompts, batch.attention.int().sum(-1).tolist(), strict=True)))
-    assert started.facts["flops"] == Shape.of(policy.model).training(work)
 
 
 def test_answers_longer_than_the_limit_are_left_out():

@@ -161,18 +161,15 @@ class RunConfig(Section):
         return self
 
 
-def load(path: str | Path, overrides: Mapping[str, Any] | None = None, /, **sections: Any) -> RunConfig:
-    """The RunConfig of a YAML file, with overrides.
-
-    `load("params/x.yaml", {"actor.optim.lr": 1e-4}, seed=3)`; keyword arguments set whole top-level
-    fields, and a double underscore stands for a dot (`actor__optim__lr=1e-4`). A study's file gives the
-    config that its runs share (its `run:` section), with the keys of one of its variants where `variant` names it.
+def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+    """The RunConfig of a YAML file, with overrides: `load("params/x.yaml", {"actor.optim.lr": 1e-4})`. A study's file
+    gives the config that its runs share (its `run:` section), with the keys of one of its variants where `variant`
+    names it.
 
     Raises:
         UserError: a missing or malformed file, unknown keys (with the nearest known ones), impossible values.
     """
-    content = read_yaml(path)
-    dotted = {**(overrides or {}), **{k.replace("__", "."): v for k, v in sections.items()}}
+    content, dotted = read_yaml(path), dict(overrides or {})
     if "run" in content and isinstance(content["run"], dict):
         if "variant" in dotted:
             variants, name = content.get("variants") or {}, str(dotted.pop("variant"))

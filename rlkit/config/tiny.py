@@ -45,7 +45,7 @@ FIXED = {
     "evaluation.size": 12,
     "verl": {},
 }
-HALVES = ("actor.ppo_mini_batch_size",)  # of the smallest batch, where they are not the whole
+HALF = "actor.ppo_mini_batch_size"  # of the smallest batch, where it is not the whole
 
 
 def write_tiny(path: Path, root: Path) -> Path:
@@ -61,31 +61,29 @@ def reduced(content: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     shared = content.get("run", content)
     variants, grid = content.get("variants") or {}, content.get("grid") or {}
     whole = flatten(validate(RunConfig, {**shared, "study": "tiny"}, where=where).model_dump())
-    values = {}
+    smaller = dict[str, dict[Any, Any]]()
     for key in ("model.path", *FEWEST):
         found = [changes[key] for changes in variants.values() if key in (changes or {})]
-        varied = grid.get(key, []) or (found if len(found) == len(variants) else [whole[key], *found])
-        values[key] = list(dict.fromkeys(varied or [whole[key]]))
-        if key != "model.path":
-            values[key] = sorted(value for value in values[key] if value and value > 0)
+        varied = grid.get(key) or (found if found and len(found) == len(variants) else [whole[key], *found])
+        if key == "model.path":
+            if len(models := list(dict.fromkeys(varied))) > len(MODELS):
+                told = f"more than {len(MODELS)} models, for which --scale tiny has no small ones"
+                raise UserError(f"{where} has {told}.")
+            smaller[key] = dict(zip(models, MODELS, strict=False))
+        else:
+            sizes = sorted({value for value in varied if value and value > 0})
+            smaller[key] = {value: FEWEST[key] * (place + 1) for place, value in enumerate(sizes)}
 
     def small(key: str, value: Any) -> Any:
-        if key in HALVES and value:
+        if key == HALF and value:
             return FEWEST["data.train_batch_size"] // 2
-        if value not in values.get(key, ()):
-            return value
-        place = values[key].index(value)
-        if key != "model.path":
-            return FEWEST[key] * (place + 1)
-        if place >= len(MODELS):
-            raise UserError(f"{where} has more than {len(MODELS)} models, for which --scale tiny has no small ones.")
-        return MODELS[place]
+        return smaller[key].get(value, value) if key in smaller else value
 
     def changed(section: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: [small(key, v) for v in value] if isinstance(value, list) and key in values else small(key, value)
+        return {key: [small(key, v) for v in value] if isinstance(value, list) and key in smaller else small(key, value)
                 for key, value in section.items()}  # fmt: skip
 
-    sizes = {key: small(key, whole[key]) for key in (*values, *HALVES)}
+    sizes = {key: small(key, whole[key]) for key in (*smaller, HALF)}
     run = override(shared, FIXED | {key: value for key, value in sizes.items() if value != whole[key]})
     study = f"{content['study']}_tiny"
     if "run" not in content:
