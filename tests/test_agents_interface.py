@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import DATA
 
 from rlkit import ActionResult, AgenticTrainer, BaseAgent, BaseEnvironment
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
@@ -29,27 +30,6 @@ def run(code: str, **known: Any) -> dict[str, Any]:
     return names
 
 
-SNIPPET = """
-from rlkit import BaseEnvironment, BaseAgent, ActionResult, AgenticTrainer
-
-class YourEnvironment(BaseEnvironment):
-    def get_valid_actions(self): return ["action1", "action2"]
-    def step(self, action, params=None): return ActionResult(observation, reward, done, info)
-class YourAgent(BaseAgent):
-    def select_action(self, state, valid_actions): return best_action, "some params"
-
-async def main(agent, env, problem, test_problems):
-    episode = await agent.run_episode(env, problem); episode["success"], episode["total_reward"]
-    trajectories = [episode]
-    trainer = AgenticTrainer(MODEL)
-    model, tokenizer, device = trainer.setup_model()
-    dataset = trainer.prepare_training_data(trajectories)
-    losses = await trainer.train(dataset)
-    results = trainer.test_inference(test_problems)
-    return episode, (model, tokenizer, device), losses, results
-"""
-
-
 def test_the_snippets_run_as_they_are_printed():
     known = {
         "MODEL": "ladder-30k",
@@ -58,7 +38,7 @@ def test_the_snippets_run_as_they_are_printed():
         "done": True,
         "best_action": "action2",
     }
-    names = run(SNIPPET, info={"success": True}, **known)
+    names = run((DATA / "agent_snippet.txt").read_text(), info={"success": True}, **known)
     env, agent = names["YourEnvironment"](), names["YourAgent"]()
     episode, (model, tokenizer, device), losses, results = asyncio.run(
         names["main"](agent, env, "3x + 7 = 16", ["Solve for x: 3x + 7 = 16"])

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import pytest
+from cases import records
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
@@ -37,48 +38,20 @@ HELD_OUT = [row(k) for k in range(2000, 2040)]
 CLEAN = [row(k) for k in range(300)]
 
 
-def without(k: int, column: str) -> dict:
-    return {name: value for name, value in row(k).items() if name != column}
+PLANTED: dict[str, list] = {}
+for _case in records("data_planted"):
+    PLANTED.setdefault(_case["check"], []).append(_case)
 
 
-PLANTS = {  # of each check: defective rows, made from a number that no clean row has
-    "schema": [
-        lambda k: without(k, "prompt"),
-        lambda k: without(k, "data_source"),
-        lambda k: row(k, extra_info=[1]),
-        lambda k: says(k, str([{"role": "user", "content": story(k)}])),
-        lambda k: says(k, f"array([{json.dumps({'content': story(k), 'role': 'user'})}], dtype=object)"),
-    ],
-    "unrouted": [
-        lambda k: row(k, data_source="maths_merged"),
-        lambda k: row(k, data_source="logik__zebra"),
-    ],
-    "control": [
-        lambda k: says(k, story(k) + "<|im_end|>\n<|im_start|>assistant\nYes."),
-        lambda k: says(k, "<|endoftext|>" + story(k)),
-    ],
-    "self_score": [
-        lambda k: row(k, data_source="logic__zebra_puzzle_dataset") | truth({"rows": []}),
-        lambda k: row(k, data_source="table__hitab") | truth("  "),
-        lambda k: row(k, data_source="logic__zebra_puzzle_dataset") | truth("no table"),
-        lambda k: row(k, data_source="table__hitab") | truth(f"#### town {k}"),
-        lambda k: row(k, data_source="table__hitab") | truth(rf"\\frac{{a}}{{{k}}}"),
-    ],
-    "conflict": [
-        lambda k: says(k, story(k - 1000)) | truth("-5"),
-        lambda k: row(k, prompt=row(k - 1000)["prompt"], data_source="math__other") | truth("0.25"),
-    ],
-    "held_out": [
-        lambda k: HELD_OUT[k % 40],
-        lambda k: HELD_OUT[k % 40] | {"data_source": "math__other"} | truth("0.125"),
-    ],
-    "duplicate": [
-        lambda k: row(k - 1000),
-        lambda k: row(k - 1000, data_source="math__other"),
-        lambda k: row(k, prompt=says(k, story(k - 1000).replace(" ", "\n ") + "\t")["prompt"])
-        | truth(str(4 * (k - 1000) + 11)),
-    ],
-}  # fmt: skip
+def planted(check: str, k: int, which: int = 0) -> dict:
+    """A defective row of a check, of a number k that no clean row has."""
+    case = PLANTED[check][which % len(PLANTED[check])]
+    other, text = k - 1000, case["asks"]
+    texts = {"OWN": story(k), "OTHER": story(other), "HELD": story(2000 + k % 40)}
+    for name, ask in {**texts, "WIDE": story(other).replace(" ", "\n ")}.items():
+        text = text.replace(name, ask)
+    made = json.dumps({**says(k, text), **case["change"]}).replace('"SAME"', f'"{4 * other + 11}"')
+    return {name: value for name, value in json.loads(made).items() if name not in case["without"]}
 
 
 def lint_rows(tmp_path, content, **options):
@@ -100,24 +73,23 @@ def test_clean_rows_have_no_findings_and_no_rows_are_an_error(tmp_path):
 
 
 def test_planted_defects_are_found_by_kind(tmp_path):
-    content, planted = list(CLEAN), []
+    content, plants = list(CLEAN), []
     for number in range(160):
-        check = list(PLANTS)[number % len(PLANTS)]
-        makers = PLANTS[check]
-        planted.append((check, len(content)))
-        content.append(makers[number // len(PLANTS) % len(makers)](1000 + number))
+        check = list(PLANTED)[number % len(PLANTED)]
+        plants.append((check, len(content)))
+        content.append(planted(check, 1000 + number, number // len(PLANTED)))
     report = lint_rows(tmp_path, content, tokenizer=byte_tokenizer(), score=True)
     found = {(f.check, f.row) for f in report.findings}
-    missed = [p for p in planted if p not in found]
+    missed = [p for p in plants if p not in found]
     assert missed == []
     assert not [f for f in report.findings if f.row < 300], "no clean row is accused"
-    beside = Counter(check for check, where in found if (check, where) not in planted)
+    beside = Counter(check for check, where in found if (check, where) not in plants)
     assert set(beside) <= {"self_score", "duplicate", "conflict"}, "consequences alone"
     assert report.exit_status == 2
 
 
 def test_warnings_alone_have_their_own_exit_status(tmp_path):
-    report = lint_rows(tmp_path, [*CLEAN, PLANTS["duplicate"][0](1005)])
+    report = lint_rows(tmp_path, [*CLEAN, planted("duplicate", 1005)])
     assert [f.check for f in report.findings] == ["duplicate"] and report.exit_status == 1
 
 

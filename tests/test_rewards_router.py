@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from cases import records, table
+from cases import DATA, records, table
 from waiting import wait_for
 
 import rlkit
@@ -29,60 +29,6 @@ from rlkit.rewards.grading import grade, with_overlong_penalty
 from rlkit.sandbox import programs
 from rlkit.types import Reward, Task
 
-CUSTOM = """
-import json, os, socket, time
-
-def say(message):
-    # a message to the router that is not ours to send
-    data = message.encode()
-    frame = data[:2] if message == "half" else len(data).to_bytes(8, "big") + data
-    for descriptor in range(3, 64):
-        try:
-            with socket.socket(fileno=os.dup(descriptor)) as sock:
-                sock.sendall(frame)
-        except OSError:
-            pass
-
-def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
-    if ground_truth.startswith("/"):
-        open(ground_truth, "w").close()  # begun
-    if solution_str == "hang":
-        while True:
-            9 ** 9 ** 8  # holds the interpreter's lock
-    if solution_str == "die":
-        os._exit(1)
-    if solution_str == "slow":
-        time.sleep(30)
-    if solution_str == "grow":
-        globals()["kept"] = bytearray(1200 << 20)
-        kept[:: 4096] = b"x" * len(kept[::4096])
-        return 1.0
-    if solution_str == "truncate":
-        for descriptor in range(3, 64):
-            try:
-                os.ftruncate(descriptor, 0)
-            except OSError:
-                pass
-    if solution_str == "fork":
-        os.fork()
-    if solution_str == "odd":
-        return {"score": 1.0, ("a", 1): 10**5000}
-    if solution_str == "pid":
-        time.sleep(0.01)
-        return {"score": 1.0, "pid": os.getpid(), "parent": os.getppid()}
-    if solution_str.startswith("say "):
-        say(solution_str[4:])
-        while solution_str == "say half":
-            time.sleep(1)
-    if solution_str == "who":
-        try:
-            with open("/proc/self/environ") as file:
-                shown = file.read()
-        except PermissionError:
-            shown = ""
-        return {"score": 1.0, "user": os.geteuid(), "variables": sorted(os.environ), "shown": "hush" in shown}
-    return {"score": float(solution_str == ground_truth), "acc": solution_str == ground_truth}
-"""
 TOWER = ("math__x", r"\boxed{9^{9^{9^9}}}", "1", None)
 
 
@@ -95,7 +41,7 @@ def router():
 @pytest.fixture(scope="module")
 def custom_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("custom") / "custom.py"
-    path.write_text(CUSTOM)
+    path.write_text((DATA / "custom_reward.txt").read_text())
     return path
 
 
@@ -371,27 +317,14 @@ def test_the_version_of_a_reward_function_is_its_files(tmp_path):
     assert version("time:sleep") == "unknown"  # built in
 
 
-RETURNS = """
-def compute_score(data_source, solution_str, ground_truth, extra_info):
-    if solution_str == "raise":
-        raise ValueError("no service")
-    return {"None": None, "list": [1.0], "tuple": (1.0, 2.0), "reward": {"reward": 1}, "text": "1", "nan": float("nan"),
-            "nested": {"score": {"a": 1}}, "number": 1, "dict": {"score": 0.5, "acc": True}}[solution_str]
-
-async def later(data_source, solution_str, ground_truth, extra_info):
-    return 0.25
-"""
-
-
-def test_what_a_reward_function_may_return(tmp_path):
-    (path := tmp_path / "returns.py").write_text(RETURNS)
+def test_what_a_reward_function_may_return(custom_file):
     bad = ["None", "list", "tuple", "reward", "text", "nan", "nested"]
-    with Router(RewardConfig(num_workers=1, custom_reward_function=f"{path}:compute_score")) as router:
+    with own(custom_file, custom_reward_function=f"{custom_file}:returns") as router:
         *refused, raised, number, mapping = router.grade_rows(rows(*bad, "raise", "number", "dict"))
     assert all("return a finite number, or a dict with score" in (r.error or "") for r in refused)
     assert "ValueError: no service" in (raised.error or "")  # of a function that may have asked a service
     assert (number.value, number.correct) == (1.0, True) and (mapping.value, mapping.correct) == (0.5, True)
-    named = (RewardConfig(custom_reward_function=f"{path}:{name}") for name in ("later", "absent"))
+    named = (RewardConfig(custom_reward_function=f"{custom_file}:{name}") for name in ("later", "absent"))
     later, absent = (grade("any", "x", "right", {}, Grading(config)) for config in named)
     assert later.value == 0.25 and "absent" in (absent.error or "")
 

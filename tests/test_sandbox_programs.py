@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cases import table
+from cases import cases, table
 from sandbox_here import needs_packages
 
 from rlkit.config import RewardConfig
@@ -23,6 +23,7 @@ from rlkit.errors import UserError
 from rlkit.sandbox import levels, programs, reading
 from rlkit.sandbox.levels import LIMITS, OUTPUT, Jail, choose
 
+SCRIPTS = dict(cases("sandbox_scripts"))
 # Where RLKIT_REQUIRE_SANDBOX is set (.ci/run), these tests fail without bubblewrap instead of being skipped.
 absent = shutil.which("bwrap") is None and not os.environ.get("RLKIT_REQUIRE_SANDBOX")
 needs_bubblewrap = pytest.mark.skipif(absent, reason="bubblewrap is not installed")
@@ -109,40 +110,19 @@ def test_nothing_of_one_program_reaches_the_next(jail):
     assert [run(jail, program).stdout for _ in range(2)] == [b"False\n" * 3] * 2
 
 
-SCAN = """found = 0
-with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
-    for line in maps.read().splitlines():
-        (start, end), rights = (int(x, 16) for x in line.split()[0].split('-')), line.split()[1]
-        if 'r' in rights and end - start < 1 << 28:
-            try:
-                memory.seek(start)
-                found += memory.read(end - start).count(b'hidden' + b'-8842')
-            except (OSError, ValueError, OverflowError): pass
-print(found)
-"""
-
-
 def test_no_program_finds_the_tests_of_an_earlier_one_in_memory(level):
     grading = Grading(RewardConfig(sandbox=level))
     tests = reading.TestCode("class C(D): pass\n" + "assert f('hidden-8842') == 1\n" * 200)
     program = "def f(x): return 1\nclass D: pass"
     tested = programs.run_tests(grading, program, tests)
     assert (tested.passed, tested.trusted) == (200, False)
-    found = int(programs.run_script(grading, SCAN).stdout)
+    found = int(programs.run_script(grading, SCRIPTS["scan"]).stdout)
     assert 1 <= found < 10  # what it looks for is in its own memory, too
-
-
-TAKEN = """import socket
-taken = []
-for number in range(60_000, 65_000):
-    taken.append(socket.socket(socket.AF_UNIX))
-    taken[-1].bind(f"\\0rlkit-sandbox-user-{number}")
-"""
 
 
 @with_users
 def test_a_program_keeps_no_other_jail_from_a_user_of_its_own(level):
-    limits, program = {**LIMITS, "NOFILE": 6000}, TAKEN + "print(7, flush=True)\nimport time\ntime.sleep(99)"
+    limits, program = {**LIMITS, "NOFILE": 6000}, SCRIPTS["taken"] + "print(7, flush=True)\nimport time\ntime.sleep(99)"
     with Jail(choose(level), limits=limits) as greedy, tempfile.TemporaryFile() as out:
         greedy.start([out.fileno()] * 3, [], 99, role="script", program=program)
         while not os.fstat(out.fileno()).st_size:
@@ -216,22 +196,9 @@ def test_sixty_hostile_programs_leave_no_process_and_no_file():
         time.sleep(0.1)
 
 
-WRITABLE = """import os
-found = []
-for folder, _, _ in os.walk('/'):
-    if not folder.startswith('/proc'):
-        try:
-            open(folder + '/left-behind', 'w').close()
-            found.append(folder)
-        except OSError:
-            pass
-print(sorted(found))
-"""
-
-
 @needs_bubblewrap
 def test_only_folders_that_end_with_the_program_can_be_written(tight):
-    assert run(tight, WRITABLE).stdout == b"['/dev/shm', '/tmp']\n"
+    assert run(tight, SCRIPTS["writable"]).stdout == b"['/dev/shm', '/tmp']\n"
 
 
 @needs_bubblewrap
@@ -241,7 +208,7 @@ def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
     script = "import sys; sys.path.insert(0, sys.argv[1])\n"
     script += "from rlkit.sandbox.levels import Jail, choose\nlevel = choose()\nprint(level)\n"
     script += "jail = Jail(level)\nprint(jail.run('import os; print(os.getuid()); os.kill(-1, 9)', b'', 5).stdout)\n"
-    script += f"print(jail.run({WRITABLE!r}, b'', 5).stdout)"
+    script += f"print(jail.run({SCRIPTS['writable']!r}, b'', 5).stdout)"
     ours, copy = Path(__file__).parents[1] / "rlkit", tmp_path / "rlkit"  # what needs no installed package
     shutil.copytree(ours / "sandbox", copy / "sandbox")
     shutil.copy(ours / "errors.py", copy)
@@ -295,23 +262,13 @@ def test_a_program_runs_unsafely_where_that_was_asked_for():
         assert works(jail)
 
 
-LIBRARY = """import numpy, os
-def main(text):
-    try:
-        numpy.answer = text
-        return [eval(text), hasattr(numpy, "before"), sorted(n for n in os.environ if "KEY" in n)]
-    finally:
-        numpy.before = text
-"""
-
-
 def test_a_library_evaluates_text_in_a_fork_of_a_jail_that_has_imported_it(level, monkeypatch):
     """Each text in a process of its own, without our environment and without what the text before it left."""
     monkeypatch.setenv("SECRET_KEY", "hush")
     grading = Grading(RewardConfig(sandbox=level))
     leave, end = "setattr(numpy, 'before', 1)", "__import__('os')._exit(0)"
     texts = ("1 + 1", leave, end, "numpy.arange(3).sum().item()")
-    evaluate = partial(programs.call_function, grading, LIBRARY, "main", modules=("numpy",))
+    evaluate = partial(programs.call_function, grading, SCRIPTS["library"], "main", modules=("numpy",))
     found = [evaluate([[text]])[0] for text in texts]
     assert [call.value for call in found] == [[2, False, []], [None, True, []], None, [3, False, []]]
     assert found[2].error == "exit: the program ended"

@@ -4,13 +4,9 @@ import errno
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -178,33 +174,3 @@ def test_a_user_sees_that_verl_starts_and_run_json_keeps_how_long_it_took(tmp_pa
     assert f"verl's log: {run.folder}/verl/attempt-1/log.txt" in capsys.readouterr().err
     info = json.loads((run.folder / "run.json").read_text())
     assert info["startup_seconds"] >= 0 and info["phase"] == "" and info["status"] == "stopped"
-
-
-@pytest.mark.slow(reason="starts a second cluster, for a token that only newer Rays ask for: half a minute")
-def test_a_cluster_that_asks_for_a_token_is_joined(tmp_path):
-    """Ray 2.60 leaves a token in the home folder; `ray start` then asks for it."""
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text("a" * 64)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"HOME": str(tmp_path)}
-    command = str(Path(sys.executable).with_name("ray"))
-    head = [command, "start", "--head", "--block", "--port=0", "--num-cpus=2"]
-    short = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # a socket's path has 107 characters at most
-    head += ["--include-dashboard=false", f"--temp-dir={short}"]
-    ray = subprocess.Popen(head, env=environment, stdout=subprocess.DEVNULL)
-    joining = "import sys; from rlkit.verl.processes import use_token; use_token(); import ray; "
-    joining += "ray.init(open(sys.argv[1]).read().strip(), log_to_driver=False, logging_level=40); "
-    joining += "print(ray.cluster_resources()['CPU'])"
-    try:
-        address = Path(short) / "ray_current_cluster"
-        while not address.exists():
-            assert ray.poll() is None
-            time.sleep(0.2)
-        command = [sys.executable, "-c", joining, str(address)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
-        assert done.stdout == "2.0\n", done.stderr[-500:]
-    finally:
-        family = [*psutil.Process(ray.pid).children(recursive=True), psutil.Process(ray.pid)]
-        for process in family:
-            process.kill()
-        psutil.wait_procs(family, timeout=10)
-        shutil.rmtree(short, ignore_errors=True)

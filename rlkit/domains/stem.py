@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from importlib import resources
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ from rlkit.domains import Source, scorer, sources, vocabulary
 from rlkit.domains.answers import FONT, TOLERANCE, choice_letter, given
 from rlkit.domains.grading import Grading, as_text
 from rlkit.domains.math.forms import from_unicode
+from rlkit.domains.math.units import registry
 from rlkit.domains.table import clean, figure
 from rlkit.errors import Ungradable, UserError
 from rlkit.seeds import generator
@@ -35,14 +36,6 @@ class Formula(NamedTuple):
 
 
 FORMULAS = tuple(Formula(*row) for row in vocabulary("formulas"))
-
-
-@cache
-def _units() -> Any:
-    """pint's registry of units, which makes a quantity of a text such as m/s^2."""
-    import pint
-
-    return pint.UnitRegistry(cache_folder=None)
 
 
 @sources.register("formulas")
@@ -82,8 +75,9 @@ def _instance(formula: Formula, level: int, rng: np.random.Generator) -> tuple[l
         unit = units[int(rng.integers(len(units)))] if level > 1 else units[0]
         known[letter] = int(rng.integers(low, high + 1)), unit
     unit = formula.units[int(rng.integers(len(formula.units)))] if level > 2 else formula.units[0]
-    quantities = {letter: _units().Quantity(*quantity) for letter, quantity in known.items()}
-    answer = eval(formula.code, {"unit": _units(), **quantities}).to(unit)  # of vocabulary.json
+    pint, _ = registry()
+    quantities = {letter: pint.Quantity(*quantity) for letter, quantity in known.items()}
+    answer = eval(formula.code, {"unit": pint, **quantities}).to(unit)  # of vocabulary.json
     return [f"{value} {of}" for value, of in known.values()], float(answer.magnitude), unit
 
 

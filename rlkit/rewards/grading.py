@@ -48,7 +48,11 @@ def grade(
         else:
             scorer = resolve(data_source)
             options = {"grading": grading} if "grading" in _takes(scorer) else {}
-            reward = _as_paid(scorer(response, truth, extra, **options), grading.settings)
+            reward = scorer(response, truth, extra, **options)
+            if grading.settings.partial_credit:
+                reward = replace(reward, parts={**reward.parts, "share": reward.value})
+            elif reward.value != reward.correct:
+                reward = replace(reward, value=float(bool(reward.correct)))
         return _with_format(reward, response, grading.settings)
     except WrongAnswer as error:
         return Reward.of(False, reason=str(error))
@@ -63,13 +67,6 @@ def grade(
             denied = isinstance(error, PermissionError) and os.geteuid() == NOBODY
             return Reward.failed(f"{custom} failed: {reason}{' It runs as nobody.' if denied else ''}")
         return Reward.of(False, exception=reason[:300])
-
-
-def _as_paid(reward: Reward, settings: RewardConfig) -> Reward:
-    """The reward of one of rlkit's scorers: its share, or all or nothing."""
-    if settings.partial_credit:
-        return replace(reward, parts={**reward.parts, "share": reward.value})
-    return reward if reward.value == reward.correct else replace(reward, value=float(bool(reward.correct)))
 
 
 def _with_format(reward: Reward, response: str, settings: RewardConfig) -> Reward:

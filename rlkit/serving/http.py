@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any
@@ -96,19 +96,15 @@ class Batcher:
             if not batch:
                 continue
             prompts, limits, futures = zip(*batch, strict=True)
-            call = partial(self._call, prompts, max(limits))
+            call = partial(self.sampler.sample, prompts, 1, seed=0, max_tokens=max(limits), temperature=0.0)
             try:
-                outcomes: Any = await asyncio.get_running_loop().run_in_executor(self._thread, call)
+                groups: Any = await asyncio.get_running_loop().run_in_executor(self._thread, call)
             except Exception as error:
-                outcomes = [error] * len(batch)
-            for future, outcome in zip(futures, outcomes, strict=True):
+                groups = [[error]] * len(batch)
+            for future, (outcome,) in zip(futures, groups, strict=True):
                 if not future.done():
                     failed = isinstance(outcome, Exception)
                     future.set_exception(outcome) if failed else future.set_result(outcome)
-
-    def _call(self, prompts: Sequence[np.ndarray], most: int) -> list[Sample]:
-        groups = self.sampler.sample(prompts, 1, seed=0, max_tokens=most, temperature=0.0)
-        return [group[0] for group in groups]
 
 
 class Solver:

@@ -29,7 +29,7 @@ from rlkit.training.interrupt import Interrupt
 from rlkit.types import Task
 from rlkit.verl import processes, weights
 from rlkit.verl.config import check, compose, escaped
-from rlkit.verl.processes import Files, environment, knock, on_cluster, use_token
+from rlkit.verl.processes import Files, environment, knock, on_cluster
 from rlkit.verl.results import Results
 
 STARTING = "starting verl"  # some ten processes, one after another: minutes
@@ -175,8 +175,6 @@ class _VerlRun:
             name = self.config.id
             self.bar = tqdm(total=self.total, initial=done, desc=name, unit="step", dynamic_ncols=True)
             self.bar.write(f"verl's log: {log}", file=sys.stderr)
-        if on_cluster(self.config):
-            use_token()
         began = time.monotonic()
 
         def look() -> Hashable:

@@ -117,18 +117,6 @@ def environment(config: RunConfig, files: Files) -> dict[str, str]:
     return found
 
 
-def use_token() -> None:
-    """Show the token of this machine to a cluster that is joined, unless RAY_AUTH_MODE says otherwise.
-
-    Ray 2.60 leaves a token behind with the first cluster of its own. From then on `ray start` asks for it, but
-    joining a cluster does not show it. A cluster without tokens ignores it.
-    """
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    if "RAY_AUTH_MODE" in os.environ or not (os.environ.get("RAY_AUTH_TOKEN") or path.exists()):
-        return
-    os.environ["RAY_AUTH_MODE"] = "token"
-
-
 def knock(address: str) -> None:
     """Raise OSError at once where nothing listens; Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")

@@ -85,11 +85,12 @@ def _clean(unit: str) -> str:
 
 
 @lru_cache
-def _registry() -> Any:
+def registry() -> Any:
+    """pint's registry of units, and the names that it began with."""
     import pint
 
-    registry = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
-    return registry, frozenset(registry)  # to whose names pint adds each one with a prefix that it reads
+    units = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
+    return units, frozenset(units)  # to whose names pint adds each one with a prefix that it reads
 
 
 @lru_cache(maxsize=512)
@@ -97,11 +98,11 @@ def _pint(unit: str) -> Any:
     """The pint unit; any error where pint does not know it. pint computes powers: only small ones are let through."""
     if len(unit) > 60 or not _UNIT_TEXT.fullmatch(unit):
         raise ValueError(f"{unit} is no unit")
-    registry, known = _registry()
-    found = [registry.parse_unit_name(name)[:1] for name in re.findall("[A-Za-z]+", unit)]
+    units, known = registry()
+    found = [units.parse_unit_name(name)[:1] for name in re.findall("[A-Za-z]+", unit)]
     if any(name not in known for first in found for _, name, _ in first):
         raise ValueError(f"{unit} has two prefixes")
-    return registry.parse_units(unit.replace(".", " "))
+    return units.parse_units(unit.replace(".", " "))
 
 
 def _converted(figure: float, unit: str, other: str) -> float:
@@ -109,7 +110,7 @@ def _converted(figure: float, unit: str, other: str) -> float:
     if unit.lower() in _MONEY and other.lower() in _MONEY:
         return figure * _MONEY[unit.lower()] / _MONEY[other.lower()]
     try:
-        return _registry()[0].Quantity(figure, _pint(unit)).to(_pint(other)).magnitude
+        return registry()[0].Quantity(figure, _pint(unit)).to(_pint(other)).magnitude
     except Exception:  # pint: no unit, other dimensions, a logarithmic unit, an offset in a product
         return math.nan
 
