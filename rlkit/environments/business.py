@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, Field, FiniteFloat, PrivateAttr, model_validator
 
+from rlkit.domains import vocabulary
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
 from rlkit.environments.base import Params, Problem
 from rlkit.errors import UserError
@@ -15,11 +16,7 @@ TAIL = 0.25  # probability mass of the worst outcomes that CVaR averages
 BEST, INFEASIBLE = 10.0, -5.0  # rewards of the best and of an infeasible decision
 FEE = {"analyze_situation": 0.1, "identify_options": 0.1, "evaluate_risks": 0.3}
 STATES = ("boom", "steady", "slump")
-COMPANIES = ("a bakery chain", "a bicycle maker", "a software studio", "a hotel", "a farm", "a clinic")
-VENTURES = (
-    "open a second site", "launch a new product", "buy a competitor", "automate production",
-    "expand abroad", "train the staff", "lower the prices", "start an online shop",
-)  # fmt: skip
+COMPANIES, VENTURES = map(vocabulary, ("companies", "ventures"))
 
 
 def cvar(values: Sequence[float], chances: Sequence[float]) -> float:

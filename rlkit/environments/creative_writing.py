@@ -9,6 +9,7 @@ from harper import Linter
 from pydantic import Field, PrivateAttr
 from pyphen import Pyphen
 
+from rlkit.domains import vocabulary
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
 from rlkit.environments.base import Params, Problem
 from rlkit.errors import UserError
@@ -17,22 +18,7 @@ TEXT, FINISHED, UNFINISHED = 6.0, 3.0, -1.0  # the rewards, documented below
 GOOD = 0.75  # quality from which a text that meets its brief counts as a success
 EASY, HARD = 100.0, 30.0  # Flesch scores between which readability falls from 1 to 0
 ERRORS = 5.0  # grammar errors per 100 words at which the grammar score reaches 0
-TOPICS = ("a lighthouse", "a lost letter", "the night market", "an old train", "a quiet garden")
-ELEMENTS = ("river", "clock", "door", "storm", "song", "map", "candle", "bridge", "stone", "window", "key")
-SENTENCES = (  # of the expert
-    "The {e} was the first thing that anyone noticed.",
-    "Nobody could say how the {e} had come here.",
-    "In the evening the {e} looked older than before.",
-    "A child touched the {e} and smiled.",
-    "Later we found out why the {e} mattered so much.",
-    "Someone had told a strange story about the {e}.",
-    "We sat beside the {e} and waited in silence.",
-    "Even in the dark, I could still find the {e}.",
-    "My brother drew the {e} on the back of a postcard.",
-    "It was cold, but the {e} made us feel at home.",
-    "She kept a small picture of the {e} in her pocket.",
-    "When morning came, only the {e} was left.",
-)
+TOPICS, ELEMENTS, SENTENCES = map(vocabulary, ("topics", "elements", "sentences"))  # the last are the expert's
 
 
 @environments.register("creative_writing")
