@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
+import numpy as np  # noqa: F401 (of cases)
 import pytest
 from cases import cases, table
 from pydantic import PrivateAttr
@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.cli import app
-from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
+from rlkit.environments import ActionResult, BaseEnvironment, check_environment, environments
 from rlkit.environments.authoring import new_environment
+from rlkit.environments.line_walk import LineWalkWorld
 from rlkit.environments.rollout import environment_task
 from rlkit.errors import UserError
 from rlkit.registry import PLUGINS
@@ -23,25 +24,13 @@ ROOT = Path(__file__).parent.parent
 KINDS = ("mathematics", "business", "creative_writing", "line_walk")
 
 
-class Count(BaseEnvironment):
-    """Say `add` as often as one likes, which never ends."""
+class Endless(LineWalkWorld):
+    """A walk that nothing ends."""
 
-    actions: ClassVar[dict[str, str]] = {"add": "add value"}
-    kind: Literal["count"] = "count"
+    expert = BaseEnvironment.expert
 
-    def problem(self, rng: np.random.Generator):
-        return {"target": int(rng.integers(1, 1000))}
-
-    def begin(self, problem):
-        self._state = 0
-        return f"0 of {problem['target']}"
-
-    def act(self, action, params):
-        try:
-            self._state += int(str(params.get("value", 1)))
-        except ValueError:
-            raise InvalidAction("add needs a number") from None
-        return ActionResult(str(self._state), 1.0, False)
+    def get_valid_actions(self):
+        return ["move"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -51,25 +40,25 @@ def test_every_domain_keeps_the_contract(kind):
 
 def test_an_episode_that_never_ends_is_truncated_without_success():
     with pytest.raises(UserError, match="no episode ended within max_steps = 20"):
-        check_environment(Count(), episodes=3)
-    env = Count(max_steps=5)
-    env.reset({"target": 9})
-    results = [env.step("add") for _ in range(5)]
+        check_environment(Endless(), episodes=3)
+    env = Endless(max_steps=5)
+    env.reset({"goal": 9})
+    results = [env.step("move", "1") for _ in range(5)]
     assert [r.done for r in results] == [False] * 4 + [True]
     assert results[-1].info["truncated"] and not results[-1].info["success"]
-    assert env.step("add").info["valid"] is False  # after the end: no exception, no reward
-    assert env.step("add").reward == 0.0
+    assert env.step("move", "1").info["valid"] is False  # after the end: no exception, no reward
+    assert env.step("move", "1").reward == 0.0
 
 
 def test_an_invalid_action_costs_and_changes_nothing():
-    env = Count(invalid_reward=-0.25)
-    env.reset({"target": 9})
-    env.step("add", {"value": 4})
-    for action, params in (("fly", None), ("add", {"value": "x"})):
+    env = Endless(invalid_reward=-0.25)
+    env.reset({"goal": 9})
+    env.step("move", {"value": 3})
+    for action, params in (("fly", None), ("move", {"value": "x"})):
         result = env.step(action, params)
         assert (result.reward, result.done, result.info["valid"]) == (-0.25, False, False)
-    assert "Valid actions: add" in env.step("fly").observation
-    assert env.step("add", {"value": 1}).observation == "5"
+    assert "Valid actions: move" in env.step("fly").observation
+    assert env.step("move", {"value": 2}).observation == "at 5, goal 9"
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -142,7 +131,7 @@ def test_the_checker_notices_an_episode_that_goes_on_from_the_last_one():
 @pytest.mark.parametrize("arguments", [("valid", 2), ("train", -1)])
 def test_problems_of_no_split_or_a_negative_number_are_refused(arguments):
     with pytest.raises(UserError, match="the split is 'train' or 'test', n at least 0"):
-        Count().problems(*arguments)
+        Endless().problems(*arguments)
 
 
 NINES = '{"value": 9' + "9" * 5000 + "}"
