@@ -44,19 +44,11 @@ def test_equal_answers_to_a_task_are_graded_once_unless_by_a_users_function(cust
     a, b = Task.ask("arithmetic", "1+1", "a"), Task.ask("arithmetic", "2+2", "b")
     rollouts = [rollout(a, "12"), rollout(a, "7"), rollout(a, "12"), rollout(b, "12"), rollout(b, "12", "x")]
     router: Any = Recorder(custom)
-    grade(rollouts, router, POLICY)
-    assert router.asked == asked
+    (graded := rollout(a, "8")).reward = Reward(0.5, True)  # what has a reward keeps it
+    grade([*rollouts, graded], router, POLICY)
+    assert router.asked == asked and graded.reward == Reward(0.5, True)
     values = [r.reward.value for r in rollouts if r.reward]
     assert values == ([0.0, 1.0, 2.0, 3.0, 4.0] if custom else [0.0, 1.0, 0.0, 2.0, 2.0])
-
-
-def test_what_has_a_reward_keeps_it():
-    task = Task.ask("arithmetic", "a", "12")
-    graded = rollout(task, "12")
-    graded.reward = Reward(0.5, True)
-    router: Any = Recorder()
-    grade([graded], router, POLICY)
-    assert graded.reward.value == 0.5 and router.asked == []
 
 
 def ladder():

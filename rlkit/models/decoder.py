@@ -20,7 +20,6 @@ from rlkit.models.attention import Layout, attention, scatter
 from rlkit.models.kernels import EAGER, Kernels, Norm, interleaved
 from rlkit.models.shapes import LAUNCH_BOUND
 
-RANKS = 8  # the rank of fused adapters is filled up with zeros to a multiple: tensor cores ask for it
 FAMILIES = ("qwen2", "qwen3", "llama")
 
 
@@ -73,8 +72,6 @@ class Product:
             downs.append(down)  # (r, in) each; their scaled (out, r) on a block diagonal
             ups.append(interleaved(up, head_dim) * scaling)
         down, up = torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
-        filler = -len(down) % RANKS if down.is_cuda else 0
-        down, up = F.pad(down, (0, 0, 0, filler)), F.pad(up, (0, filler))
         return AdaptedLinear.apply(x, self.weight, self.bias, down, up)
 
     def added(self, total: Tensor, x: Tensor) -> Tensor:
