@@ -22,6 +22,16 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_warm_starts(tmp_path_factory):
+    """Warm starts of the tests are shared between tests, and not with the user's."""
+    from rlkit.training import warm_cache
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warm_cache, "CACHE", tmp_path_factory.getbasetemp() / "warm")
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
 

@@ -120,19 +120,19 @@ def test_the_newest_k_are_kept_and_one_that_was_passed_over_goes_and_not_the_new
     assert checkpoint_steps(tmp_path) == [12]
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "delete", "manifest"])
+DAMAGES = {
+    "truncated": lambda folder: os.truncate(folder / "model" / "weights", 10),
+    "other bytes": lambda folder: (folder / "model" / "weights").write_text("y" + "x" * 999),
+    "deleted": lambda folder: (folder / "model" / "weights").unlink(),
+    "manifest": lambda folder: (folder / checkpoint.MANIFEST).write_text("{"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_broken_newest_falls_back_to_the_one_before_and_says_so(tmp_path, damage):
     for step in (5, 10):
         checkpoint.save(tmp_path, step, write("x"), keep=3)
-    weights = checkpoint.folder_of(tmp_path, 10) / "model" / "weights"
-    if damage == "truncate":
-        os.truncate(weights, 10)
-    elif damage == "flip":
-        weights.write_text("y" + weights.read_text()[1:])
-    elif damage == "delete":
-        weights.unlink()
-    else:
-        (checkpoint.folder_of(tmp_path, 10) / checkpoint.MANIFEST).write_text("{")
+    DAMAGES[damage](checkpoint.folder_of(tmp_path, 10))
     said = []
     assert checkpoint.newest(tmp_path, said.append) == 5
     assert len(said) == 1 and "step 10 is broken" in said[0]

@@ -34,16 +34,8 @@ from rlkit.verl import backend
 SHORT = {"trainer__total_training_steps": 1, "trainer__test_freq": 0}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def own_cache(tmp_path_factory):
-    """Warm starts of the tests are shared between tests, and not with the user's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(warm_cache, "CACHE", tmp_path_factory.getbasetemp() / "warm")
-        yield
-
-
 @pytest.fixture(scope="module")
-def finished(own_cache, tmp_path_factory) -> Run:
+def finished(tmp_path_factory) -> Run:
     """A finished run of six steps, which no test changes."""
     return train(config(), tmp_path_factory.mktemp("finished"))
 

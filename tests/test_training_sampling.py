@@ -15,7 +15,6 @@ from rlkit.rewards import Router
 from rlkit.samplers.cache import FixedCache
 from rlkit.samplers.rollouts import grade, sample
 from rlkit.samplers.torch import TorchSampler
-from rlkit.training import warm_cache
 from rlkit.training.batches import collate
 from rlkit.training.loop import rl_step
 from rlkit.training.run import TrainingRun
@@ -24,11 +23,6 @@ from rlkit.types import Reward, Rollout
 
 LAG = {"async_training__trigger_parameter_sync_step": 3, "algorithm__rollout_correction": 2.0}
 LAG |= {"actor__entropy_coeff": 0.01}
-
-
-@pytest.fixture(autouse=True)
-def shared_warm_starts(tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(warm_cache, "CACHE", tmp_path_factory.getbasetemp() / "warm")
 
 
 @pytest.fixture(scope="module")
