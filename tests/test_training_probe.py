@@ -128,14 +128,7 @@ def test_an_update_out_of_memory_starts_again_in_halves_with_the_same_result(tmp
     with pytest.warns(UserWarning, match="going on with half of it"):
         tight = train(c, root=tmp_path / "tight", progress=False)
     assert failed >= {("policy", False), ("critic", False)}
-    names = (
-        "actor/pg_loss",
-        "actor/kl_loss",
-        "actor/grad_norm",
-        "actor/entropy",
-        "critic/vf_loss",
-        "critic/grad_norm",
-    )
+    names = ("actor/pg_loss", "actor/kl_loss", "actor/grad_norm", "actor/entropy", "critic/vf_loss", "critic/grad_norm")
     for a, b in zip(metrics_of(calm), metrics_of(tight), strict=True):
         # Smaller passes compute some prompts twice, and a try that failed is not counted.
         assert a["compute/total_flops"] <= b["compute/total_flops"] <= 1.1 * a["compute/total_flops"]
