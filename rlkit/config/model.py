@@ -53,6 +53,12 @@ class Model(Section):
     """Linear layers that get an adapter: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj."""
     warm_start: WarmStart = WarmStart()
 
+    @property
+    def starts_warm(self) -> bool:
+        """Whether supervised steps come before reinforcement learning."""
+        kind = self.warm_start.kind
+        return kind == "sft" or (kind == "fixed" and self.path.startswith("ladder-"))
+
     @field_validator("target_modules")
     @classmethod
     def _adapted(cls, targets: tuple[str, ...] | str) -> tuple[str, ...] | str:

@@ -9,7 +9,6 @@ from pydantic import ConfigDict, Field, PositiveInt
 
 from rlkit.config import RunConfig, Section, load
 from rlkit.errors import UserError
-from rlkit.models.shapes import LADDER
 from rlkit.params import flatten, override, read_yaml, validate
 
 if TYPE_CHECKING:
@@ -113,12 +112,6 @@ def _one_step(config: RunConfig, epochs: int) -> bool:
     return epochs == 1 and config.actor.ppo_mini_batch_size in (0, config.data.train_batch_size)
 
 
-def no_warm_start(config: RunConfig) -> bool:
-    """Whether a run begins with the model as it is."""
-    kind = config.model.warm_start.kind
-    return kind == "none" or (kind == "fixed" and config.model.path not in LADDER)
-
-
 RULES: dict[str, tuple[Callable[[RunConfig], Any], str]] = {
     "actor.clip_ratio actor.clip_ratio_low actor.clip_ratio_high actor.clip_ratio_c": (
         lambda c: _one_step(c, c.actor.ppo_epochs),
@@ -156,7 +149,7 @@ RULES: dict[str, tuple[Callable[[RunConfig], Any], str]] = {
     "model.lora_alpha model.lora_dropout model.target_modules": (
         lambda c: not c.model.lora_rank, "there is no adapter: set model.lora_rank"),
     "model.warm_start.steps model.warm_start.batch_size model.warm_start.lr model.warm_start.seed": (
-        no_warm_start, "the model has no warm start"),
+        lambda c: not c.model.starts_warm, "the model has no warm start"),
     "algorithm.filter_groups.metric algorithm.filter_groups.max_num_gen_batches": (
         lambda c: not c.algorithm.filter_groups.enable,
         "no groups are replaced: set algorithm.filter_groups.enable"),

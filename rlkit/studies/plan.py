@@ -17,7 +17,7 @@ from rlkit.models.shapes import LADDER, at_hand
 from rlkit.params import override, validate
 from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
-from rlkit.studies.file import StudyConfig, no_warm_start, read_study
+from rlkit.studies.file import StudyConfig, read_study
 from rlkit.studies.notebook import check_parameters, parameters_of
 
 MOST = 10_000  # runs of a study: planning one takes hundredths of a second
@@ -103,7 +103,7 @@ class Plan:
         one of each warm start, which those that share it would wait for."""
         unfinished = [run for run in self.runs if not run.finished]
         unfinished.sort(key=lambda run: -self.costs[run.name][0])
-        warm = [run for run in unfinished if not no_warm_start(run.config)]
+        warm = [run for run in unfinished if run.config.model.starts_warm]
         first = {run.config.model.model_dump_json(): run.id for run in reversed(warm)}.values()
         return sorted(unfinished, key=lambda run: run.id not in first)
 
@@ -120,7 +120,7 @@ class Plan:
     def warm_starts(self) -> dict[str, Cost]:
         """What the warm starts that are to be made are predicted to take, by the first cell of those that share them;
         where each seed has its own, those of all seeds together."""
-        to_come = [run for run in self.runs if not (no_warm_start(run.config) or run.finished)]
+        to_come = [run for run in self.runs if run.config.model.starts_warm and not run.finished]
         if not to_come:
             return {}
         from rlkit.sizing.estimate import estimate_warm_start

@@ -30,10 +30,7 @@ def cuda_here() -> bool:
 
 def place(config: RunConfig) -> Path | None:
     """Where the warm start of a run is kept once it is made; None for a run without."""
-    kind = config.model.warm_start.kind
-    if kind == "none" or (kind != "sft" and not config.model.path.startswith("ladder-")):
-        return None
-    return CACHE / f"{Path(config.model.path).name}-{cache_key(config)}"
+    return CACHE / f"{Path(config.model.path).name}-{cache_key(config)}" if config.model.starts_warm else None
 
 
 def made(folder: Path) -> bool:

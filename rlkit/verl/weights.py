@@ -15,8 +15,7 @@ def path_of(config: RunConfig) -> str:
 
     path = config.model.path
     if is_ladder(path):
-        kind = config.model.warm_start.kind
-        name = f"{path}-random-{config.seed}" if kind == "none" else f"{path}-{cache_key(config)}"
+        name = f"{path}-{cache_key(config)}" if config.model.starts_warm else f"{path}-random-{config.seed}"
         return str((CACHE / name).absolute())
     folder = MODELS / path if path in PACKAGED else Path(path)
     return str(folder.absolute()) if path in PACKAGED or folder.is_dir() else path
