@@ -114,7 +114,7 @@ def test_what_is_not_there_is_one_sentence(tmp_path, monkeypatch):
             (tmp_path / case["path"]).write_text(json.dumps(case["content"]))
         path = case["path"] and str(tmp_path / case["path"])
         with pytest.raises(UserError, match=case["sentence"]):
-            named(case["name"], path=path).check()
+            named(case["name"], path=path).total()
 
 
 def config(folder, **evaluation) -> RunConfig:

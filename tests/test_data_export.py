@@ -1,11 +1,12 @@
 """Export and `rlkit data …`: what verl's own data set and other libraries load, and how the commands end."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import table
+from cases import DATA, table
 from typer.testing import CliRunner
 
 from rlkit.cli import app
@@ -78,17 +79,6 @@ def test_a_reference_answer_is_spelled_as_a_model_does(truth, answer):
     assert reference_response(task) == rf"\boxed{{{answer}}}"
 
 
-ROOT = Path(__file__).parent.parent
-YAML = """
-data:
-  train: [{kind: math_problems, weight: 2}, zebra, arc]
-  train_batch_size: 16
-  train_max_samples: 60
-trainer: {total_training_steps: 2}
-evaluation: {size: 12}
-"""
-
-
 def call(*words, status=0) -> str:
     result = CliRunner().invoke(app, ["data", *map(str, words)], env={"COLUMNS": "160"})
     if isinstance(result.exception, UserError):
@@ -99,8 +89,7 @@ def call(*words, status=0) -> str:
 
 @pytest.fixture
 def params(tmp_path) -> Path:
-    (tmp_path / "mix.yaml").write_text(YAML)
-    return tmp_path / "mix.yaml"
+    return Path(shutil.copy(DATA / "mix.yaml", tmp_path))
 
 
 def test_export_and_check(params, tmp_path):
@@ -129,12 +118,3 @@ def test_every_source_is_listed_with_its_options():
     text = call("sources")
     assert all(kind in text for kind in sources) and "digits=2" in text
     assert "arXiv 1911.01547), through" in text, "a sentence ends at a full stop with a space behind it"
-
-
-def test_the_shipped_params_build_without_a_download():
-    import rlkit
-    from rlkit.data import TaskStream, held_out
-
-    config = rlkit.load(ROOT / "params/data.yaml")
-    batch = TaskStream(config, held_out(config)).batch(1)
-    assert len(batch) == 64 and len({t.data_source for t in batch}) >= 11

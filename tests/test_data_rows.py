@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cases import records, table
+from cases import cases, records, table
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
@@ -80,26 +80,14 @@ def test_a_bad_row_is_refused_with_file_row_and_column(tmp_path, without, change
         list(rows.tasks(path))
 
 
-GOOD_LINE = json.dumps(GOOD).encode()
-UNREADABLE = {
-    "a.jsonl": (GOOD_LINE.replace(b"1+1=", b"\xe9") + b"\n", "a.jsonl, row 0: no|not UTF-8"),
-    "b.jsonl": (b"\n" + GOOD_LINE + b"\n\xff\xfe", "b.jsonl, row 1: not UTF-8"),
-    "c.jsonl": (json.dumps(GOOD).encode("utf-16"), "c.jsonl, row 0: not UTF-8"),
-    "e.jsonl": (b"[" * 100_000 + b"]" * 100_000, "e.jsonl, row 0: no JSON .maximum recursion"),
-    "g.jsonl": (b'{"data_source": ' + b"9" * 5000 + b"}", "g.jsonl, row 0: no JSON"),
-    "z.jsonl": (GOOD_LINE + b"\n[1]", "z.jsonl, row 1: a list, not an object"),
-    "cut.parquet": (None, "cut.parquet is no whole parquet file"),
-    "empty.parquet": (b"", "empty.parquet is no whole parquet file"),
-    "x.csv": (b"a,b", "neither .parquet nor .jsonl"),
-}
-
-
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_a_file_that_cannot_be_read_is_named_in_one_sentence(tmp_path, name):
-    content, sentence = UNREADABLE[name]
-    if content is None:
-        rows.write(tmp_path / name, some_tasks(), progress=False)
-        content = (tmp_path / name).read_bytes()[:-100]
+@pytest.mark.parametrize(("name", "pieces", "sentence"), cases("files_unreadable"))
+def test_a_file_that_cannot_be_read_is_named_in_one_sentence(tmp_path, name, pieces, sentence):
+    """`pieces` are in Latin-1, each with how often it stands; None is a whole file that was cut."""
+    rows.write(tmp_path / name, some_tasks(), progress=False)
+    content = (tmp_path / name).read_bytes()[:-100]
+    if pieces is not None:
+        text = "".join(piece * times for piece, times in pieces).replace("GOOD", json.dumps(GOOD))
+        content = text.encode("latin-1")
     (tmp_path / name).write_bytes(content)
     for read in (lambda: list(rows.tasks(tmp_path / name)), lambda: held_out(config(tmp_path / name))):
         with pytest.raises(UserError, match=sentence):

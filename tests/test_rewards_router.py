@@ -199,19 +199,8 @@ def ended(pid) -> bool:
 
 
 def test_a_hanging_worker_and_the_fork_server_die_with_a_killed_trainer(custom_file, mark):
-    code = f"""if True:
-        import os, time
-        from rlkit.config import RewardConfig
-        from rlkit.rewards import Router
-
-        config = RewardConfig(num_workers=1, custom_reward_function="{custom_file}:compute_score", timeout=600)
-        router = Router(config)
-        [reward] = router.grade_rows([("any", "pid", "right", None)])
-        router.submit([("any", "hang", "{mark}", None)])
-        while not os.path.exists("{mark}"): time.sleep(0.01)
-        print(reward.parts["pid"], reward.parts["parent"], flush=True)
-        os.kill(os.getpid(), 9)
-    """
+    code = (DATA / "killed_trainer.txt").read_text()
+    code = code.replace("CUSTOM_FILE", str(custom_file)).replace("MARK_FILE", str(mark))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pids = process.stdout.readline().split()
@@ -219,18 +208,12 @@ def test_a_hanging_worker_and_the_fork_server_die_with_a_killed_trainer(custom_f
     wait_for(lambda: all(map(ended, pids)))
 
 
-SCRIPT = """from rlkit.rewards import Router
-print("begun")
-with Router() as router:
-    print(router.grade_rows([("math__x", "3", "3", None)])[0].correct)
-"""
-
-
 def test_a_script_without_a_main_guard_is_run_once_wherever_temporary_files_are(tmp_path):
-    (path := tmp_path / "script.py").write_text(SCRIPT)
+    script = (DATA / "script_without_a_guard.txt").read_text()
+    (path := tmp_path / "script.py").write_text(script)
     (long := tmp_path / ("x" * 100)).mkdir()
     environment = {**os.environ, "TMPDIR": str(long)}
-    for command in ([str(path)], ["-c", SCRIPT]):
+    for command in ([str(path)], ["-c", script]):
         command = [sys.executable, *command]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
         assert done.stdout.split() == ["begun", "True"], done.stderr

@@ -12,21 +12,13 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from cases import DATA
 from waiting import wait_for
 
 from rlkit.errors import UserError
 from rlkit.serving.http import listen
 
-# The command itself, with sampler calls that take as long as told.
-SERVER = """
-import sys, time
-from rlkit.samplers.torch import TorchSampler
-from rlkit.serving.http import Settings, serve
-
-sample, pause, port, limits = TorchSampler.sample, float(sys.argv[1]), int(sys.argv[2]), eval(sys.argv[3])
-TorchSampler.sample = lambda *a, **k: (time.sleep(pause), sample(*a, **k))[1]
-serve("ladder-30k", port=port, settings=Settings(max_turn_length=4, **limits), say=lambda s: print(s, flush=True))
-"""
+SERVER = (DATA / "slow_server.txt").read_text()
 HEADERS = {"content-type": "application/json"}
 
 

@@ -16,7 +16,7 @@ from rlkit.config import Optimizer, RunConfig, load
 from rlkit.errors import UserError
 from rlkit.params import field_paths, read_yaml
 from rlkit.training.optimizer import schedule
-from rlkit.verl.config import EXCEPTIONS, NEVER, ONLY, To, check, compose, rule_of, settings
+from rlkit.verl.config import EXCEPTIONS, NEVER, ONLY, To, check, compose, rule_of
 from rlkit.verl.processes import LOCAL_CPUS, Files, environment
 
 PARAMS = sorted(
@@ -107,8 +107,7 @@ def test_an_adapter_of_all_linear_layers_names_them_to_verl():
     import tiny
     from peft import LoraConfig, get_peft_model
 
-    key = "actor_rollout_ref.model.target_modules"
-    found = settings(on_verl(model={"lora_rank": 4}), FILES)[key]
+    found = composed(on_verl(model={"lora_rank": 4})).actor_rollout_ref.model.target_modules
     adapted = get_peft_model(tiny.model(), LoraConfig(r=4, target_modules="all-linear"))
     named = {n.rpartition(".")[2] for n, module in adapted.named_modules() if hasattr(module, "base_layer")}
     assert set(found) == named

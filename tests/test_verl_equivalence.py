@@ -145,22 +145,10 @@ def test_losses_and_gradients(actor):
     assert results[0][1].abs().max() > 1e-4
 
 
-def test_the_ladder_s_tokenizer_and_template_satisfy_verl_s_token_builder():
-    from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
-
+def test_the_ladder_has_no_token_that_vllm_never_samples():
     from rlkit.models.ladder import byte_tokenizer, ladder_config
 
-    tokenizer, hf = byte_tokenizer(), ladder_config("ladder-10k")
-    assert hf.vocab_size == len(tokenizer)  # a larger one lets the trainer put mass where vLLM never samples
-    builder = create_continuous_token_builder(tokenizer, hf_model_type=hf.model_type)
-    said = (("user", "1 + 1"), ("assistant", "2"), ("user", "é\n"))
-    chat = [{"role": role, "content": text} for role, text in said]
-    ids = builder.build_initial_tokens(chat[:1])
-    stop: Any = tokenizer.eos_token_id
-    ids = builder.merge_assistant_tokens(ids, [*tokenizer.encode("2"), stop]).token_ids
-    ids = builder.merge_context_tokens(chat[:2], chat, ids).token_ids
-    whole = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
-    assert ids == whole
+    assert ladder_config("ladder-10k").vocab_size == len(byte_tokenizer())
 
 
 def test_verl_s_critic_starts_at_zero_without_flash_attn(tmp_path, monkeypatch):

@@ -53,9 +53,6 @@ class File(Source):
         found = found or [stored[k] for k in numbers]
         return [rows.to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
 
-    def suite(self) -> str:
-        return Path(self.path).stem
-
 
 @lru_cache(16)
 def _stored(path: str, _: tuple[int, int]) -> Any:
@@ -165,9 +162,6 @@ class Benchmark(Source):
 
     def task(self, index: int) -> Task:
         return self._tasks()[index]
-
-    def suite(self) -> str:
-        return self.name
 
     def _tasks(self) -> tuple[Task, ...]:
         if not (path := self.path):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -73,13 +74,11 @@ class Source(Component):
         return [self.task(index) for index in indices]
 
     def total(self) -> int | None:
-        """How many tasks there are; None for a generator, which never ends."""
+        """How many tasks there are; None for a generator, which never ends. Raises UserError where what it reads is not
+        there."""
         return None
 
     def suite(self) -> str:
-        """Its name where `evaluation.suites` has it."""
-        return str(getattr(self, "kind", type(self).__name__))
-
-    def check(self) -> None:
-        """Before anything runs: a UserError where what the source reads is not there."""
-        self.total()
+        """Its name where `evaluation.suites` has it: its own, its file's, or its kind."""
+        name, path, kind = (getattr(self, field, None) for field in ("name", "path", "kind"))
+        return str(name or (path and Path(path).stem) or kind or type(self).__name__)

@@ -37,7 +37,7 @@ def preflight(config: RunConfig) -> None:
     if config.trainer.backend == "local":
         check_algorithm(config)
     for source in (*config.data.train, *(config.evaluation.sources or ()), *config.evaluation.suites):
-        source.check()
+        source.total()
     scorer_of(config.reward)
     warn_of_defaults(config)
     made, path = countable(config), config.model.path

@@ -2,7 +2,7 @@
 
 A key goes to verl's key of the same name in the section that corresponds (SECTIONS), unless it is an exception: `To`
 other keys or another value, handled by rlkit (a text that says how), or refused by `check`, before anything begins.
-`settings` adds what comes from several keys, and what every verl run of ours has.
+`compose` adds what comes from several keys, and what every verl run of ours has.
 """
 
 import re
@@ -236,11 +236,6 @@ def mapped(config: RunConfig) -> dict[str, Any]:
     return found
 
 
-def settings(config: RunConfig, files: Files) -> dict[str, Any]:
-    """verl's dotted keys and the values they get; a key with a leading + is new in verl's configuration."""
-    return mapped(config) | _computed(config) | _fixed(config, files)
-
-
 def _computed(config: RunConfig) -> dict[str, Any]:
     """Values that come from more than one field."""
     from rlkit.training.checks import UNSPLITTABLE
@@ -328,7 +323,8 @@ def compose(config: RunConfig, files: Files, changes: Mapping[str, Any] | None =
     from omegaconf import OmegaConf
 
     tree = deepcopy(_defaults())
-    for key, value in (settings(config, files) | dict(changes or {})).items():
+    known = mapped(config) | _computed(config) | _fixed(config, files)
+    for key, value in (known | dict(changes or {})).items():
         _put(tree, key, escaped(value))
     for key, value in _flat(config.verl):
         _put(tree, key, value)
