@@ -14,9 +14,11 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from rlkit.domains import scorer
 from rlkit.domains.answers import literal
 from rlkit.errors import UserError
 from rlkit.sandbox.programs import Grading as Grading
+from rlkit.types import Reward
 
 _LARGEST = 512 << 20  # bytes of a decompressed ground truth
 
@@ -52,6 +54,12 @@ def as_text(value: Any, what: str) -> str:
     if not isinstance(text, str) or not text.strip():
         raise UserError(f"The ground truth of {what} must be text that is not empty, not {str(value)[:80]!r}.")
     return text.strip()
+
+
+@scorer("logic__brief_ordering", "simulation__string_trace")
+def score_exact(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """Of tasks for the smallest models: 1 when the response, without blanks around it, is the truth."""
+    return Reward.of(response.strip() == ground_truth)
 
 
 # Printed outputs and returned values against the expected ones, as judges of programs compare them.

@@ -144,12 +144,6 @@ class Ordering(Source):
         return Task.ask("logic__brief_ordering", text, order[-end], ability="logic", extra_info=info)
 
 
-@scorer("logic__brief_ordering")
-def score_letter(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the response, without blanks around it, is the truth."""
-    return Reward.of(response.strip() == ground_truth)
-
-
 _LONGEST = 50_000  # characters of an answer that is read
 
 

@@ -46,12 +46,6 @@ class StringTrace(Source):
         return Task.ask("simulation__string_trace", f"{name} {text}", _PROGRAMS[name](text), **fields)
 
 
-@scorer("simulation__string_trace")
-def score_trace(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the response, without blanks around it, is the truth."""
-    return Reward.of(response.strip() == ground_truth)
-
-
 @sources.register("code_io")
 class CodeIO(Source):
     """What a composed program gives for an input, as in Guru's codeio, or which input gives an output: then every step

@@ -6,8 +6,6 @@ other keys or another value, handled by rlkit (a text that says how), or refused
 """
 
 import re
-import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from copy import deepcopy
@@ -15,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from importlib.util import find_spec
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 from rlkit.config import LINEAR, Optimizer, RunConfig
@@ -387,22 +384,13 @@ def escaped(value: Any) -> Any:
 
 
 def _validate(composed: Any) -> None:
-    """verl's own checks, on a copy: to check a critic, it loads a model, which a dry run has not made yet (some model,
-    then); to check an adapter, it asks vLLM, which need not be installed (no adapter, then)."""
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    """verl's own checks, on a copy, but for those that need what is not here: of an adapter they ask vLLM, which need
+    not be installed (no adapter, then), and of a critic they load its model (its batches are the actor's)."""
+    from verl.trainer.ppo.utils import need_reference_policy
     from verl.utils.config import validate_config
 
-    from rlkit.models.ladder import byte_tokenizer, ladder_config
-
     checked = deepcopy(composed)
-    with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is no critic where none is asked for
-        if (critic := need_critic(checked)) and not Path(checked.critic.model.path).is_dir():
-            some = ladder_config("ladder-10k")
-            some.architectures = ["Qwen2ForCausalLM"]
-            some.save_pretrained(folder)
-            byte_tokenizer().save_pretrained(folder)
-            checked.critic.model.path = folder
+    with redirect_stdout(StringIO()):
         if find_spec("vllm") is None:
             checked.actor_rollout_ref.model.lora_rank = 0
-        validate_config(checked, use_reference_policy=need_reference_policy(checked), use_critic=critic)
+        validate_config(checked, use_reference_policy=need_reference_policy(checked), use_critic=False)

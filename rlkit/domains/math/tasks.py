@@ -266,8 +266,9 @@ class MathProblems(Source):
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the last boxed or `Answer:` value outside the reasoning equals the truth. A short
     response with neither is compared as a whole; boxes side by side can also be a list, one a member."""
-    truth = _truth(ground_truth)
-    answer = given(response)
+    truth, answer = as_text(ground_truth, "a mathematics problem"), given(response)
+    if "boxed" in truth or "####" in truth:  # a worked solution
+        truth = as_text(final_answer(truth), "a mathematics problem")
     if not answer:
         return Reward.of(False, reason="no answer")
     if same_answer(answer, truth):
@@ -275,12 +276,6 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     boxes = side_by_side(response)
     several = 1 < len(boxes) < 50 and answer.endswith(boxes[-1])
     return Reward.of(several and same_answer("; ".join(boxes), truth))
-
-
-def _truth(value: Any) -> str:
-    """The truth; of a worked solution its answer."""
-    text = as_text(value, "a mathematics problem")
-    return as_text(final_answer(text), "a mathematics problem") if "boxed" in text or "####" in text else text
 
 
 def same_answer(answer: str, truth: str) -> bool:
