@@ -22,7 +22,10 @@ sys.path.insert(0, str(ROOT / "docs"))
 from rooms import imports, in_order  # noqa: E402
 
 
-def test_files_of_the_package_that_pages_name_are_there():
+def test_files_of_the_package_that_pages_name_and_readme_s_links_are_there():
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text())
+    local = [link for link in links if not link.startswith("http")]
+    assert local and [link for link in local if not (ROOT / link).exists()] == []
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     named = {name for page in pages for name in re.findall(r"`(rlkit/[\w/.]+)`", page.read_text())}
     assert len(named) > 20 and [name for name in sorted(named) if not (ROOT / name).exists()] == []
