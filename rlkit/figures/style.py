@@ -196,7 +196,8 @@ def label_axes(ax: Axes, x: str, y: str) -> None:
                 subs = (1, 2, 5) if room > 6 * decades else (1, 3) if room > 2 * decades else (1,)
                 few = ticker.MaxNLocator(max(2, 2 * room // 3), steps=[1, 2, 5, 10])
                 axis.set_major_locator(few if decades < 0.6 else ticker.LogLocator(subs=subs))
-                axis.set_major_formatter(lambda value, _: short(value))
+                power = ticker.LogFormatterSciNotation(minor_thresholds=(math.inf, math.inf))
+                axis.set_major_formatter((lambda value, _: short(value)) if high < 1e12 else power)
                 axis.set_minor_formatter(ticker.NullFormatter())
         elif type(locator) is ticker.AutoLocator:
             locator.set_params(min_n_ticks=3)
