@@ -7,9 +7,10 @@ exits with status 2.
 import json
 import sys
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,6 +18,9 @@ from rlkit.config import RewardConfig, RunConfig, load
 from rlkit.errors import RunStopped, UserError, did_you_mean, plain_warnings
 from rlkit.params import parse_overrides, settings, validate
 from rlkit.studies.file import load_one
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 app = typer.Typer(
     help="Train, evaluate and fit the scaling laws of language-model reinforcement learning.",
@@ -410,10 +414,11 @@ def fit(
     """Fit a scaling law to a table from anywhere, or to the final points of a study."""
     import inspect
 
+    from rlkit.files import write_text
     from rlkit.laws import fit as fit_law
-    from rlkit.laws import report
     from rlkit.laws.law import resolve
-    from rlkit.laws.table import as_rules, column, read_file
+    from rlkit.laws.report import escaped
+    from rlkit.laws.table import as_rules, column
     from rlkit.measures.summary import final
     from rlkit.results.read import read
 
@@ -424,20 +429,46 @@ def fit(
     known = [p for p in inspect.signature(fit_law).parameters if p not in ("df", "law", "y", "x")]
     for key in (key for key in chosen if key not in known):
         raise UserError(f"Unknown option {key!r}.{did_you_mean(key, known)} Options: {', '.join(known)}.")
-    table, form = final(read(data)).reset_index(drop=True) if data.is_dir() else read_file(data), resolve(law)
+    table, form = final(read(data)).reset_index(drop=True) if data.is_dir() else _read_table(data), resolve(law)
     used = {x.get(name, name): f"the column for --map {name}=COLUMN" for name in form.columns} | {y: "--y"}
     gaps = [{name: None} for name, role in used.items() if column(table, name, role).isna().any()]
     chosen["exclude"] = as_rules(chosen.get("exclude")) + gaps
     result = fit_law(table, form, y=y, x=x or None, **chosen)
     fits = result if isinstance(result, dict) else {"": result}
-    if out is not None:
-        report.write(fits, out)
+    if out is not None and out.suffix == ".tex":
+        tables = (escaped(str(name)) + "\n\n" * bool(name) + one.to_latex() for name, one in fits.items())
+        write_text(out, "\n\n".join(tables) + "\n")
+    elif out is not None:
+        records = {str(name): json.loads(one.to_json()) for name, one in fits.items()}
+        write_text(out, json.dumps(records.get("", records), indent=2) + "\n")
     if figure is not None:
         from rlkit import figures
 
         figure.parent.mkdir(parents=True, exist_ok=True)
         figures.law(result).figure.savefig(figure, dpi=200)
     typer.echo("\n\n".join((f"== {name} ==\n" if name else "") + one.summary() for name, one in fits.items()))
+
+
+def _read_table(path: Path) -> "pd.DataFrame":
+    """A CSV, TSV, Parquet or JSON-lines file; a UserError for any other, and for one that cannot be read."""
+    import pandas as pd
+
+    separated = partial(pd.read_csv, encoding="utf-8-sig")
+    readers = {
+        ".csv": separated, ".tsv": partial(separated, sep="\t"), ".parquet": pd.read_parquet,
+        ".jsonl": partial(pd.read_json, lines=True),
+    }  # fmt: skip
+    known = f"{', '.join(readers)}, or a results folder"
+    if not path.is_file():
+        near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.*")])
+        raise UserError(f"There is no file {path}.{near or f' Give one of {known}.'}")
+    if path.suffix not in readers:
+        raise UserError(f"{path} is not read: give one of {known}.")
+    try:
+        table = readers[path.suffix](path)
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} cannot be read as {path.suffix[1:]}: {error}") from None
+    return table.rename(columns=lambda name: str(name).strip())
 
 
 @app.command(rich_help_panel="Laws")

@@ -19,27 +19,24 @@ from rlkit.seeds import generator
 
 @dataclass(frozen=True)
 class Backtest:
-    """A law fitted without the held-out rows and what it said of them: the rows with prediction, low and high
-    (prediction band of `level`), prediction_error (predicted - observed) and inside; rmse in units of y; bias, the mean
-    error, above 0 where the law predicts too much; and the share inside the band."""
+    """A law fitted without the held-out rows and what it said of them: the rows with prediction, low and high (95 %
+    prediction band), prediction_error (predicted - observed) and inside; rmse in units of y; bias, the mean error,
+    above 0 where the law predicts too much; and the share inside the band."""
 
     fit: LawFit
     held_out: pd.DataFrame
     rmse: float
     bias: float
     inside: float
-    level: float
 
     def __repr__(self) -> str:
-        within = f"{self.inside:.0%} inside the {self.level:.0%} band"
-        told = f"rmse {self.rmse:.4g}, bias {self.bias:+.4g}, {within}"
+        told = f"rmse {self.rmse:.4g}, bias {self.bias:+.4g}, {self.inside:.0%} inside the 95% band"
         return f"{self.fit!r} on {len(self.held_out)} held-out rows: {told}"
 
 
 def backtest(
-    df: pd.DataFrame, law: str | Law, *, y: str, x: Any = None, holdout: Any = None, level: float = 0.95,
-    **options: Any,
-) -> Backtest:  # fmt: skip
+    df: pd.DataFrame, law: str | Law, *, y: str, x: Any = None, holdout: Any = None, **options: Any
+) -> Backtest:
     """Fit without the rows that `holdout` chooses or whose `held_out` is true, and predict them; rows that `exclude`
     leaves out are neither. Options and errors are those of `fit`, without group; nothing held out is one, too."""
     if options.get("group") is not None:
@@ -50,12 +47,12 @@ def backtest(
         raise UserError("Nothing is held out: give holdout=, e.g. 'N > 1e9', or a column 'held_out'.")
     without = fit(df, law, y=y, x=x, holdout=holdout, **options)
     unread = df.loc[held].drop(columns=tables.HELD_OUT, errors="ignore")
-    rows = unread.join(without.predict(unread, band="prediction", level=level))
+    rows = unread.join(without.predict(unread, band="prediction"))
     observed = tables.numbers(unread, y, "y")
     rows["prediction_error"] = error = rows["prediction"].to_numpy() - observed
     rows["inside"] = (observed >= rows["low"]) & (observed <= rows["high"])
     rmse = float(np.linalg.norm(error) / np.sqrt(len(error)))
-    return Backtest(without, rows, rmse, float(error.mean()), float(rows["inside"].mean()), level)
+    return Backtest(without, rows, rmse, float(error.mean()), float(rows["inside"].mean()))
 
 
 def compare(
@@ -101,23 +98,22 @@ class Recovery:
 
     table: pd.DataFrame
     replicates: int
-    level: float
     failed: int
 
     @property
     def statement(self) -> str:
         """The sentence that belongs under a figure."""
-        margin = 2 * np.sqrt(self.level * (1 - self.level) / self.replicates)
+        margin = 2 * np.sqrt(0.95 * 0.05 / self.replicates)
         coverage = self.table.set_index("parameter")["coverage"]
-        honest = coverage.min() >= self.level - margin - 0.02
+        honest = coverage.min() >= 0.95 - margin - 0.02
         verdict = "are honest" if honest else f"are too short (worst: {coverage.idxmin()})"
         shown = ", ".join(f"{name} {share:.0%}" for name, share in coverage.items())
         held = f"on {self.replicates} simulated copies of this design they hold the truth in {shown}"
         told = f"{held} (± {margin:.0%} from the number of copies)"
-        return f"If the law is true, intervals of nominal {self.level:.0%} {verdict}: {told}."
+        return f"If the law is true, intervals of nominal 95% {verdict}: {told}."
 
 
-def recover(one: LawFit, replicates: int = 100, level: float = 0.95, seed: int = 0) -> Recovery:
+def recover(one: LawFit, replicates: int = 100, seed: int = 0) -> Recovery:
     """Simulate the fit's own design and state the coverage of its intervals, if the law is true: each copy has new
     noise like its residuals and at most 200 resamples. A UserError for several groups, a fit of graded samples, and a
     law that is rejected."""
@@ -136,7 +132,7 @@ def recover(one: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
         rows = replace(one.table, y=to_space(value, space, "linear")[0])
         options = {"count": min(one.count, 200), "kind": one.kind, "seed": i}
         with suppress(UserError):
-            ends = LawFit(**vars(search(rows, one.law, one.loss, space)), **options).interval(level)
+            ends = LawFit(**vars(search(rows, one.law, one.loss, space)), **options).interval()
             found.append([ends[p] for p in names])
     if not found:
         raise UserError(f"None of the {replicates} simulated copies of this design could be fitted.")
@@ -145,4 +141,4 @@ def recover(one: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
     inside, open_ended = (low <= truth) & (truth <= high), np.isinf(low) | np.isinf(high)
     table = pd.DataFrame({"parameter": names, "truth": truth, "coverage": inside.mean(axis=0)})
     table = table.assign(median_width=np.median(high - low, axis=0), open_ended=open_ended.mean(axis=0))
-    return Recovery(table, len(found), level, replicates - len(found))
+    return Recovery(table, len(found), replicates - len(found))

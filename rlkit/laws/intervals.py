@@ -40,18 +40,14 @@ class Draws(NamedTuple):
     freedom: float
     rho: float = 0.0
 
-    def stretch(self, level: float) -> float:
-        """How much wider than the resamples' own spread an interval must be: m units understate the variance by
-        (m - 1)/m, rows by (n - p)/n (drawn noise is inflated already), and an estimated spread has t quantiles."""
-        if self.freedom < 1:
-            return np.inf
-        upper = (1 + level) / 2
-        inflate = np.sqrt(self.units / self.freedom) if self.kind in ("case", "cluster") else 1.0
-        return float(inflate * stats.t.ppf(upper, self.freedom) / stats.norm.ppf(upper))
-
     def ends(self, found: np.ndarray, center: np.ndarray, level: float) -> np.ndarray:
-        """(2, …) percentiles of what the resamples give, found (B, …), stretched about the estimate."""
-        ends, stretch = np.quantile(found, [(1 - level) / 2, (1 + level) / 2], axis=0), self.stretch(level)
+        """(2, …) percentiles of what the resamples give, found (B, …), stretched about the estimate: m units understate
+        the variance by (m - 1)/m, rows by (n - p)/n (drawn noise is inflated already), and an estimated spread has t
+        quantiles."""
+        ends, upper, stretch = np.quantile(found, [(1 - level) / 2, (1 + level) / 2], axis=0), (1 + level) / 2, np.inf
+        if self.freedom >= 1:
+            inflate = np.sqrt(self.units / self.freedom) if self.kind in ("case", "cluster") else 1.0
+            stretch = float(inflate * stats.t.ppf(upper, self.freedom) / stats.norm.ppf(upper))
         with np.errstate(invalid="ignore", over="ignore"):
             return np.where(ends == center, ends, center + stretch * (ends - center))
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -283,12 +283,3 @@ def to_json(fit: "LawFit", path: str | Path | None = None, level: float = 0.95) 
     if path is not None:
         write_text(Path(path), text + "\n")
     return text
-
-
-def write(fits: "Mapping[Any, LawFit]", path: Path) -> None:
-    """Write a lone fit (named "") or one of each group as JSON, or as LaTeX tables into a file .tex."""
-    if path.suffix == ".tex":
-        tables = (escaped(str(name)) + "\n\n" * bool(name) + one.to_latex() for name, one in fits.items())
-        return write_text(path, "\n\n".join(tables) + "\n")
-    records = {str(name): json.loads(one.to_json()) for name, one in fits.items()}
-    write_text(path, json.dumps(records.get("", records), indent=2) + "\n")

@@ -8,8 +8,6 @@ import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,26 +50,6 @@ class Table:
     def cells(self) -> np.ndarray:
         """(n,) number of each row's distinct combination of columns."""
         return np.unique(np.column_stack(list(self.columns.values())), axis=0, return_inverse=True)[1].ravel()
-
-
-def read_file(path: Path) -> pd.DataFrame:
-    """A CSV, TSV, Parquet or JSON-lines file; a UserError for any other, and for one that cannot be read."""
-    separated = partial(pd.read_csv, encoding="utf-8-sig")
-    readers = {
-        ".csv": separated, ".tsv": partial(separated, sep="\t"), ".parquet": pd.read_parquet,
-        ".jsonl": partial(pd.read_json, lines=True),
-    }  # fmt: skip
-    known = f"{', '.join(readers)}, or a results folder"
-    if not path.is_file():
-        near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.*")])
-        raise UserError(f"There is no file {path}.{near or f' Give one of {known}.'}")
-    if path.suffix not in readers:
-        raise UserError(f"{path} is not read: give one of {known}.")
-    try:
-        table = readers[path.suffix](path)
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} cannot be read as {path.suffix[1:]}: {error}") from None
-    return table.rename(columns=lambda name: str(name).strip())
 
 
 def column(df: pd.DataFrame, name: str, role: str) -> pd.Series:
