@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,8 +50,7 @@ class Job:
         return self._process.poll() is not None
 
     def wait(self) -> None:
-        while not self.done():
-            time.sleep(0.2)
+        self._process.wait()
 
     def problem(self) -> str | None:
         """The last lines of one that failed; None for one that succeeded, whose log is dropped."""

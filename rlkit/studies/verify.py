@@ -1,9 +1,6 @@
 """Whether a killed run resumes to the same bits: run it twice, kill one at random moments, compare."""
 
-import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,6 +11,7 @@ from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.results.progress import checkpoint_steps, last_lines
 from rlkit.results.store import config_yaml, read_jsonl
+from rlkit.studies.executors import Job
 from rlkit.training import checkpoint
 
 TIMING = ("timing_s/", "perf/", "compute/seconds", "time")
@@ -79,9 +77,9 @@ def verify_resume(
 
 def whole_run(config: RunConfig, root: Path) -> Path:
     """The folder of a run that a process of its own does, or goes on with, to its end. Raises UserError as it fails."""
-    process, folder = _start(config, root)
-    if process.wait():
-        raise UserError(f"The run failed: {last_lines(root / 'log.txt')}")
+    job, folder = _start(config, root)
+    if (problem := job.problem()) is not None:
+        raise UserError(f"The run failed: {problem}")
     return folder
 
 
@@ -90,23 +88,20 @@ def killed_run(config: RunConfig, root: Path, kills: int, seed: int | None) -> l
     UserError where it ended before one of the moments."""
     moments, after, steps = random.Random(seed), [], config.trainer.total_training_steps
     for target in sorted(moments.sample(range(steps), min(kills, steps))):
-        process, folder = _start(config, root)
-        while process.poll() is None and max(_rows(folder), default=-1) < target:
+        job, folder = _start(config, root)
+        while not job.done() and max(_rows(folder), default=-1) < target:
             time.sleep(0.005)
         time.sleep(moments.uniform(0, 0.2))
-        if process.poll() is not None:
-            lines = last_lines(root / "log.txt")
-            raise UserError(f"The run ended before it could be killed after step {target}: {lines}")
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        if job.done():
+            raise UserError(f"The run ended before it could be killed after step {target}: {last_lines(job.log)}")
+        job.kill()
+        job.wait()
         after.append(max(_rows(folder), default=-1))
     return after
 
 
-def _start(config: RunConfig, root: Path) -> tuple[subprocess.Popen, Path]:
+def _start(config: RunConfig, root: Path) -> tuple[Job, Path]:
     root.mkdir(parents=True, exist_ok=True)
     (root / "config.yaml").write_text(config_yaml(config))
     command = [sys.executable, "-m", "rlkit", "run", str(root / "config.yaml"), "--root", str(root)]
-    with (root / "log.txt").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    return process, root / config.study / "runs" / config.id
+    return Job(command, root / "log.txt", {}), root / config.study / "runs" / config.id
