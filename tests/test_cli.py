@@ -54,9 +54,6 @@ def test_bad_input_is_a_sentence_on_stderr_and_status_2(params, text, sentence):
     assert done.stderr.startswith("Error: ") and len(done.stderr.strip().splitlines()) == 1
 
 
-NO_MODEL = "neither a model (it has no config.json) nor a run"
-
-
 @pytest.mark.parametrize(*table("cli_wrong_argument_is_a_sentence"))
 def test_a_wrong_argument_is_a_sentence_and_status_2(params, arguments, sentence, tmp_path, monkeypatch):
     params("model: {path: ladder-10k}")

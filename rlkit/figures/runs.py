@@ -1,6 +1,6 @@
 """Figures of runs and cells: learning curves, metrics side by side, cells along a key, by domain, by k, by compute."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +183,7 @@ def ranked(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
     words = ", ".join(f"{short(most)} for {Path(str(model)).name}" for model, most in budgets.items())
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(table))
-        _dots(ax, table, "pass@1", range(len(table)), thin=False, hollow=False)
+        _dots(ax, table, "pass@1", thin=False, hollow=False)
         paper_style.name_rows(ax, names)
         label_axes(ax, "pass@1", "")
     return Drawing(fig, table, sources(table), f"The budget is {words}.")
@@ -211,9 +211,9 @@ def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Dra
         fig, (ax,) = new_axes(venue, 1, 0.16 + 0.05 * len(table))
         if several:
             over = table.assign(low=table["low_seeds"], high=table["high_seeds"])
-            _dots(ax, over, "difference", range(len(table)), thin=True, hollow=False)
+            _dots(ax, over, "difference", thin=True, hollow=False)
             ax.hlines([], 0, 0, color="0.4", linewidth=0.8, label="95 % over seeds and problems")
-        _dots(ax, table, "difference", range(len(table)), thin=False, hollow=False)
+        _dots(ax, table, "difference", thin=False, hollow=False)
         ax.hlines([], 0, 0, color="0.4", linewidth=3, alpha=0.5, label="95 % over problems")
         ax.axvline(0, color="0.4", linewidth=0.6)
         paper_style.name_rows(ax, list(table["cell"]))
@@ -222,11 +222,11 @@ def _differences(table: pd.DataFrame, behind: dict[str, Any], venue: str) -> Dra
     return Drawing(fig, table, behind, " ".join(filter(None, words)))
 
 
-def _dots(ax: Axes, table: pd.DataFrame, value: str, at: Iterable[float], thin: bool, hollow: bool) -> None:
-    """A value with its interval for each row of a table, at its place of the y axis."""
+def _dots(ax: Axes, table: pd.DataFrame, value: str, thin: bool, hollow: bool) -> None:
+    """A value with its interval for each row of a table, from the first place of the y axis on."""
     styles = looks(table, "cell")
     line: dict[str, Any] = {"linewidth": 0.8} if thin else {"linewidth": 3, "alpha": 0.5}
-    for place, (_, row) in zip(at, table.iterrows(), strict=True):
+    for place, (_, row) in enumerate(table.iterrows()):
         style: dict[str, Any] = styles[row["cell"]] | (HOLLOW if hollow else {"linestyle": "none"})
         ax.hlines(place, row["low"], row["high"], color=style["color"], **line)
         ax.plot(row[value], place, **style)
@@ -243,7 +243,7 @@ def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(names))
         for rows, when, face in zip(ends, ("before", "after"), ("white", "0.4"), strict=True):
-            _dots(ax, rows, value, range(len(names)), thin=when == "before", hollow=when == "before")
+            _dots(ax, rows, value, thin=when == "before", hollow=when == "before")
             ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=f"{when} training")
         paper_style.name_rows(ax, names)
         label_axes(ax, value, "")

@@ -199,9 +199,9 @@ def _runs(fit: "LawFit") -> Iterator[str]:
         yield f"{unfinished} of {n} rows are of runs that have not finished: {told}."
 
 
-def summary(fit: "LawFit", level: float = 0.95) -> str:
+def summary(fit: "LawFit") -> str:
     """Text: what was fitted, estimates with intervals, criteria and warnings."""
-    c, t, s, drawn, ends = criteria(fit), fit.table, fit.starts, fit.resampled, fit.interval(level)
+    c, t, s, drawn, ends = criteria(fit), fit.table, fit.starts, fit.resampled, fit.interval()
     y, loss, method = t.names["y"], fit.loss.name, "profile"
     if loss == "huber":
         loss = f"Huber, delta = {fit.loss.delta:g}"
@@ -216,7 +216,7 @@ def summary(fit: "LawFit", level: float = 0.95) -> str:
         *(f"holdout: {rule['rule']} ({rule['rows']} rows)" for rule in t.record["holdout"]),
         f"objective {fit.objective:.9g}, which {s.agree} of {s.tried} starts reached",
         "",
-        f"{'':>10} {'value':>12} {'stderr':>10} {f'{level:.0%} interval ({method})':>28}",
+        f"{'':>10} {'value':>12} {'stderr':>10} {f'95% interval ({method})':>28}",
     ]
     for name, value in fit.params.items():
         error, interval = "pinned", ""
@@ -250,10 +250,10 @@ def latex_number(value: float) -> str:
     return rf"${digits.rstrip('.')}\times 10^{{{int(power)}}}$" if power else f"${digits.rstrip('.')}$"
 
 
-def to_latex(fit: "LawFit", level: float = 0.95, note: str = "") -> str:
+def to_latex(fit: "LawFit", note: str = "") -> str:
     """A booktabs table of the estimates and intervals, and under it a note in LaTeX."""
-    ends, lines = fit.interval(level), [r"\begin{tabular}{lrr}", r"\toprule"]
-    lines += [rf"parameter & value & {level * 100:g}\,\% interval \\", r"\midrule"]
+    ends, lines = fit.interval(), [r"\begin{tabular}{lrr}", r"\toprule"]
+    lines += [r"parameter & value & 95\,\% interval \\", r"\midrule"]
     for name, value in fit.params.items():
         shown = f"[{', '.join(map(latex_number, ends[name]))}]" if name in ends else "pinned"
         lines.append(rf"{symbol(name)} & {latex_number(value)} & {shown} \\")
@@ -261,14 +261,14 @@ def to_latex(fit: "LawFit", level: float = 0.95, note: str = "") -> str:
     return "\n".join([*lines, r"\bottomrule", *[below] * bool(note), r"\end{tabular}"])
 
 
-def to_json(fit: "LawFit", path: str | Path | None = None, level: float = 0.95) -> str:
+def to_json(fit: "LawFit", path: str | Path | None = None) -> str:
     """All that decided the fit and all it found as JSON text (null: not finite), also written to `path`."""
     drawn, test = fit.resampled, lack_of_fit(fit)
     counts = drawn and {**drawn._asdict(), "draws": len(drawn.values), "seed": fit.seed}
     noise = np.std(fit.residuals / fit.sizes) * np.sqrt(len(fit.table) / fit.freedom)
     record = {
         "law": fit.law.name, "source": fit.law.source, "params": fit.params, "pinned": fit.law.pinned,
-        "stderr": fit.stderr, "interval": {"level": level, **fit.interval(level)},
+        "stderr": fit.stderr, "interval": {"level": 0.95, **fit.interval()},
         "draws": drawn and drawn.values[:: -(-len(drawn.values) // KEPT)],
         "loss": {"name": fit.loss.name, "delta": fit.loss.delta, "residuals": fit.problem.space},
         "objective": fit.objective, "starts": fit.starts._asdict(),

@@ -35,28 +35,28 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
     return remember(pd.DataFrame(rows), evals, by or "cell")
 
 
-def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "cell") -> pd.DataFrame:
-    """pass@1 of each `by` at its last evaluation within the compute that all runs of its model have spent, by a metric
-    that grows along training, e.g. "compute/total_flops". Returns one row a value of `by`, smallest model first and
-    best first within it: model.path, pass@1, low, high, budget (the compute), step (of that evaluation; a range over
-    seeds), steps (of the whole run), tasks, runs. A UserError where no model has two values of `by`."""
-    spent = curve_table(df, compute, "eval/pass@1", by)
+def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str) -> pd.DataFrame:
+    """pass@1 of each cell at its last evaluation within the compute that all runs of its model have spent, by a metric
+    that grows along training, e.g. "compute/total_flops". Returns one row a cell, smallest model first and best first
+    within it: cell, model.path, pass@1, low, high, budget (the compute), step (of that evaluation; a range over seeds),
+    steps (of the whole run), tasks, runs. A UserError where no model has two cells."""
+    spent = curve_table(df, compute, "eval/pass@1", "cell")
     model = spent["run"].map(df.groupby("run")["model.path"].first())
-    several = spent.groupby(model)[by].transform("nunique") > 1
+    several = spent.groupby(model)["cell"].transform("nunique") > 1
     if not several.any():
         raise UserError("Equal compute is between cells of one model, and each model of this study has one.")
     spent, model = spent[several], model[several]
     budget = spent.groupby([model, "run"])[compute].max().groupby(level=0).min()
     within = spent[spent[compute] <= model.map(budget) * (1 + 1e-9)]
     chosen = evals[evals["step"] == evals["run"].map(within.groupby("run")["step"].max())]
-    found = pass_rates(chosen.assign(when="within"), [by, "when"])
+    found = pass_rates(chosen.assign(when="within"), ["cell", "when"])
     found["step"] = [str(a) if a == b else f"{a}–{b}" for a, b in found[["steps_least", "steps"]].to_numpy()]
     found["budget"] = found["model.path"].map(budget)
-    found["steps"] = found[by].map(spent.groupby(by)["step"].max())
+    found["steps"] = found["cell"].map(spent.groupby("cell")["step"].max())
     found["size"] = found["model.path"].map(list(in_order(df)["model.path"]).index)
     table = found.sort_values(["size", "pass@1"], ascending=[True, False], ignore_index=True)
-    columns = [by, "model.path", "pass@1", "low", "high", "budget", "step", "steps", "tasks", "runs"]
-    return remember(table[columns], evals, by)
+    columns = ["cell", "model.path", "pass@1", "low", "high", "budget", "step", "steps", "tasks", "runs"]
+    return remember(table[columns], evals, "cell")
 
 
 def differences(evals: pd.DataFrame) -> pd.DataFrame:
@@ -121,55 +121,55 @@ def _difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
     return {"difference": mean.value, "low": mean.low, "high": mean.high, **over_both, **counts}
 
 
-def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
+def pass_at_k_ends(evals: pd.DataFrame) -> pd.DataFrame:
     """pass@k before and after training for k = 1, 2, 4 … up to a run's samples of a problem, the mean over runs: a row
-    a value of `by`, `when` and k, with value, low, high, problems. A UserError where none has graded problems twice."""
+    a cell, `when` and k, with value, low, high, problems. A UserError where none has graded problems twice."""
     tables = []
-    for name, (ks, before, after) in _both_ends(evals, by).items():
+    for name, (ks, before, after) in _both_ends(evals).items():
         for when, curve in (("before", before), ("after", after)):
             found = pd.DataFrame([pass_rate(curve[:, i])._asdict() for i in range(len(ks))])
             found = found.rename(columns={"prompts": "problems"}).assign(k=ks)
-            tables.append(found.assign(**{by: name, "when": when}))
-    return remember(pd.concat(tables, ignore_index=True), evals, by)
+            tables.append(found.assign(cell=name, when=when))
+    return remember(pd.concat(tables, ignore_index=True), evals, "cell")
 
 
-def crossing(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
+def crossing(evals: pd.DataFrame) -> pd.DataFrame:
     """The k from which the model before training solves more problems than the trained one (arXiv 2504.13837): one row
-    a value of `by`, with k (NaN: the curves do not cross up to the largest k), low and high over the resamples of
+    a cell, with k (NaN: the curves do not cross up to the largest k), low and high over the resamples of
     problems that cross, crosses (their share), largest_k, gain_at_1 and gain_at_largest_k."""
     rows = []
-    for name, (ks, before, after) in _both_ends(evals, by).items():
+    for name, (ks, before, after) in _both_ends(evals).items():
         gain = after - before
         draws = resample_sums(gain, generator("crossing", str(name)), DRAWS) / len(gain)
         crossings = np.array([_crossing(ks, draw) for draw in draws])
         known, mean = crossings[np.isfinite(crossings)], gain.mean(axis=0)
         low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
-        row = {by: name, "k": _crossing(ks, mean), "low": low, "high": high, "crosses": len(known) / DRAWS}
+        row = {"cell": name, "k": _crossing(ks, mean), "low": low, "high": high, "crosses": len(known) / DRAWS}
         rows.append(row | {"largest_k": int(ks[-1]), "gain_at_1": mean[0], "gain_at_largest_k": mean[-1]})
     return pd.DataFrame(rows)
 
 
-def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
-    """How different the samples of one problem are, before and after training: one row a value of `by` and `when`, with
+def diversity(evals: pd.DataFrame) -> pd.DataFrame:
+    """How different the samples of one problem are, before and after training: one row a cell and `when`, with
     distinct (share of different responses), low and high, solved (share of problems solved), samples a problem."""
     rows, both = [], graded_ends(evals)
-    for name, (when, part) in itertools.product(in_order(evals, by)[by], both.items()):
-        problems = part[part[by] == name].groupby(["run", "task_id"])
+    for name, (when, part) in itertools.product(in_order(evals, "cell")["cell"], both.items()):
+        problems = part[part["cell"] == name].groupby(["run", "task_id"])
         right, size = problems["correct"], problems.size()
         share, rng = problems["response"].nunique() / size, generator("diversity", str(name), when)
         tasks = share.index.get_level_values("task_id").to_numpy()
         mean = bootstrap_mean(share.to_numpy(), tasks, rng=rng, draws=DRAWS)
-        row = {by: name, "when": when, "distinct": mean.value, "low": mean.low, "high": mean.high}
+        row = {"cell": name, "when": when, "distinct": mean.value, "low": mean.low, "high": mean.high}
         rows.append(row | {"solved": float(right.max().mean()), "samples": float(size.mean())})
-    return remember(pd.DataFrame(rows), evals, by)
+    return remember(pd.DataFrame(rows), evals, "cell")
 
 
-def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each `by`: k, and (problems, k) pass@k before and after, the mean over its runs, of the problems measured at
+def _both_ends(evals: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For each cell: k, and (problems, k) pass@k before and after, the mean over its runs, of the problems measured at
     both ends. The largest k is the largest that nine tenths of the problems have samples for; others are left out."""
     found, parts = {}, graded_ends(evals).values()
-    for name in in_order(evals, by)[by]:
-        keyed = [part[part[by] == name].groupby(["run", "task_id"])["correct"] for part in parts]
+    for name in in_order(evals, "cell")["cell"]:
+        keyed = [part[part["cell"] == name].groupby(["run", "task_id"])["correct"] for part in parts]
         table = pd.concat([part.agg(["size", "sum"]) for part in keyed], axis=1, join="inner")
         if table.empty:
             continue

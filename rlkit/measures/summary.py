@@ -97,7 +97,7 @@ def first_at(x: np.ndarray, y: np.ndarray, level: float) -> float:
     return float(np.interp(level, best[part], x[part]))
 
 
-def before_after(evals: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
+def before_after(evals: pd.DataFrame) -> pd.DataFrame:
     """pass@1 of every cell at its runs' first and last evaluation, with intervals over problems (`pass_rate`). Samples
     of a cell's seeds are pooled; a task with all its samples is one cluster. `attrs["ungraded"]` names cells without a
     graded sample at either end, which have no row. Returns one row a cell and `when` (before, after), smallest model
@@ -107,7 +107,7 @@ def before_after(evals: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     if not cells:
         raise UserError("No cell of these runs has a graded sample both before and after training.")
     both = pd.concat([part.assign(when=when) for when, part in at.items()])
-    rates = pass_rates(both, ["cell", "when"], level).set_index(["cell", "when"])
+    rates = pass_rates(both, ["cell", "when"]).set_index(["cell", "when"])
     table = rates.loc[[(cell, when) for cell in cells for when in at]].reset_index()
     table.attrs |= {"sources": runs_behind(evals), "ungraded": missing}
     return table
@@ -138,12 +138,12 @@ def equal_cells_sentence(points: pd.DataFrame) -> str:
     return f"Caution: the runs of these cells are identical, step for step: {groups}." if groups else ""
 
 
-def pass_rates(evals: pd.DataFrame, by: Sequence[str], level: float = 0.95) -> pd.DataFrame:
+def pass_rates(evals: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """One row a combination of `by` with a graded sample: pass@1, low, high and counts, pooled as by `before_after`."""
     rows = []
     for names, part in evals.groupby(list(by)):
         if len(graded := part[part["correct"].notna()]):
-            mean = pass_rate(graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), level)
+            mean = pass_rate(graded["correct"].to_numpy(float), graded["task_id"].to_numpy())
             row = {**dict(zip(by, names, strict=True)), "pass@1": mean.value}
             row |= {"low": mean.low, "high": mean.high, "tasks": mean.prompts, "samples": len(graded)}
             row |= {"ungraded": len(part) - len(graded), "runs": part["run"].nunique()}
@@ -193,7 +193,7 @@ def made_with(path: str | Path) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("run").dropna(axis="columns", how="all")
 
 
-def held_out_error(fit: LawFit, points: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
+def held_out_error(fit: LawFit, points: pd.DataFrame) -> pd.DataFrame:
     """One row a held-out cell: observed, the mean of the law's y over its runs; runs; the prediction with the ends of
     the band in which the mean of so many new runs is expected; and error = prediction - observed."""
     y, held = fit.table.names["y"], points[points["held_out"].astype(bool)]
@@ -203,7 +203,7 @@ def held_out_error(fit: LawFit, points: pd.DataFrame, level: float = 0.95) -> pd
         return table
     table["runs"] = table["cell"].map(held.groupby("cell").size())
     parts = table.groupby("runs")
-    bands = [fit.predict(part, "prediction", level, repeats=int(str(runs))) for runs, part in parts]
+    bands = [fit.predict(part, "prediction", repeats=int(str(runs))) for runs, part in parts]
     return table.join(pd.concat(bands)).assign(error=lambda t: t["prediction"] - t["observed"])
 
 

@@ -38,14 +38,14 @@ def law_explorer(source: "LawFit | str | Path") -> "Explorer":
 
 
 class Explorer:
-    """Sliders (one for each free parameter of the `fit`) above a sentence and a picture, for the parameters `values`.
-    Shown by a notebook as the value of a cell."""
+    """Sliders (one for each free parameter of the `fit`) above a sentence and a picture. Shown by a notebook as the value
+    of a cell."""
 
     def __init__(self, fit: "LawFit", points: "pd.DataFrame | None" = None) -> None:
         import ipywidgets as w
         from IPython.display import DisplayHandle
 
-        self.fit, self.points, self.values = fit, points, dict(fit.params)
+        self.fit, self.points = fit, points
         self.sliders = {name: self._slider(name) for name in fit.law.free}
         self.reset = button("Back to the fit", "undo", self._reset)
         self.text, self._shown, self._picture = w.HTML(), DisplayHandle(), DisplayHandle()
@@ -57,21 +57,18 @@ class Explorer:
         look = {"description": name, "readout_format": ".4g", **_WIDE}
         near = (value / 3, 3 * value, 0.01) if value > 0 else (value - 1, value + 1, 0.02)
         made = slider(value, max(low, near[0]), min(high, near[1]), near[2], log=value > 0, **look)
-        made.observe(lambda event: self._moved(name, event["new"]), "value")
+        made.observe(lambda _: self.refresh(), "value")
         return made
 
-    def _moved(self, name: str, value: float) -> None:
-        fitted = self.fit.params[name]
-        value = fitted if math.isclose(value, fitted, rel_tol=1e-9) else value  # a browser rounds
-        if value != self.values[name]:
-            self.values[name] = value
-            self.refresh()
+    @property
+    def values(self) -> dict[str, float]:
+        """The parameters at which the sliders stand, those of the fit for a slider that a browser rounds."""
+        fitted, moved = self.fit.params, {name: one.value for name, one in self.sliders.items()}
+        return fitted | {k: v for k, v in moved.items() if not math.isclose(v, fitted[k], rel_tol=1e-9)}
 
     def _reset(self) -> None:
-        self.values = dict(self.fit.params)
         for name, moved in self.sliders.items():
-            moved.value = self.values[name]
-        self.refresh()
+            moved.value = self.fit.params[name]
 
     @property
     def tried(self) -> "LawFit":

@@ -60,10 +60,8 @@ def _equal(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
-def verify_resume(
-    config: RunConfig, kills: int = 2, seed: int | None = None, say: Callable[[str], None] = print
-) -> list[str]:
-    """Run `config` undisturbed, then again with SIGKILL at random moments (of `seed`) and a restart after each. Returns
+def verify_resume(config: RunConfig, kills: int = 2, say: Callable[[str], None] = print) -> list[str]:
+    """Run `config` undisturbed, then again with SIGKILL at random moments and a restart after each. Returns
     what differs between the two, to the last bit: checkpoint, metrics but for timings, evaluated samples. A UserError
     where one of the runs failed by itself, or ended before it could be killed."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -71,7 +69,7 @@ def verify_resume(
         say("Running undisturbed …")
         whole = whole_run(config, one)
         say(f"Running with {kills} kills …")
-        say(f"Killed after steps {', '.join(map(str, killed_run(config, other, kills, seed)))}.")
+        say(f"Killed after steps {', '.join(map(str, killed_run(config, other, kills)))}.")
         return differences(whole, whole_run(config, other))
 
 
@@ -83,7 +81,7 @@ def whole_run(config: RunConfig, root: Path) -> Path:
     return folder
 
 
-def killed_run(config: RunConfig, root: Path, kills: int, seed: int | None) -> list[int]:
+def killed_run(config: RunConfig, root: Path, kills: int, seed: int | None = None) -> list[int]:
     """Begin a run, kill its processes with SIGKILL at random moments and start it again; the last logged steps then. A
     UserError where it ended before one of the moments."""
     moments, after, steps = random.Random(seed), [], config.trainer.total_training_steps
