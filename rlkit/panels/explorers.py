@@ -38,8 +38,7 @@ def law_explorer(source: "LawFit | str | Path") -> "Explorer":
 
 
 class Explorer:
-    """Sliders (one for each free parameter of the `fit`) above a sentence and a picture. Shown by a notebook as the value
-    of a cell."""
+    """Sliders, one a free parameter of the `fit`, above a sentence and a picture; shown as the value of a cell."""
 
     def __init__(self, fit: "LawFit", points: "pd.DataFrame | None" = None) -> None:
         import ipywidgets as w
