@@ -177,12 +177,11 @@ def test_a_dry_run_of_one_run_says_what_it_would_do_or_why_it_would_fail_and_doe
     assert " here; it is kept in data/models/warm for the runs that share it" in warm
     assert memory.startswith("Fits: ")
     assert not (tmp_path / "outputs").exists()
-    train = "data.train=[{kind: file, path: no.parquet}]"
-    file = params("study: s")
+    file, estimator = params("study: s"), "algorithm.adv_estimator"
     for words, why in (
-        ((train,), "no.parquet"),
-        (("algorithm.adv_estimator=grpoo",), "Did you mean 'grpo'"),
-        (("trainer.backend=verl", "algorithm.adv_estimator=remax"), "which needs the greedy baseline"),
+        (["data.train=[{kind: file, path: no.parquet}]"], "no.parquet"),
+        ([f"{estimator}=grpoo"], "Did you mean 'grpo'"),
+        (["trainer.backend=verl", f"{estimator}=remax"], "which needs the greedy baseline"),
     ):
         lost = rlkit_command("run", file, *words, *dry)
         assert lost.returncode == 2 and why in lost.stderr and not lost.stdout

@@ -161,9 +161,7 @@ def test_the_notebook_of_the_demonstration(tmp_path):
     small = {"total_training_steps": 2}, {"n": 4, "max_turn_length": 10}, {"size": 4, "n": 1}
     overrides = {"model": "ladder-10k", "episodes": 40, "problems": 8, "training.epochs": 1}
     overrides |= {f"{of}.max_response_length": 60 for of in ("training", "online.data")}
-    overrides |= {
-        f"online.{key}": value for key, value in zip(("trainer", "rollout", "evaluation"), small, strict=True)
-    }
+    overrides |= {f"online.{k}": v for k, v in zip(("trainer", "rollout", "evaluation"), small, strict=True)}
     overrides |= {"training.max_turn_length": 20, "online.data.train_batch_size": 4}
     shown = run_cells("agentic_math", {"overrides": overrides, "root": str(tmp_path)})
     assert sum("image/png" in data for data in shown) >= 2

@@ -161,9 +161,7 @@ def elsewhere(tmp_path, config):
     return store
 
 
-def test_a_run_is_found_by_folder_or_id_and_one_on_another_machine_is_not_stopped_from_here(
-    tmp_path, config, elsewhere
-):
+def test_a_run_is_found_by_folder_or_id_and_one_elsewhere_is_not_stopped_from_here(tmp_path, config, elsewhere):
     store = elsewhere
     assert attach(store.folder).folder == attach(config.id, tmp_path).folder == store.folder
     assert "running" in repr(attach(store.folder))

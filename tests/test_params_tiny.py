@@ -54,13 +54,8 @@ def test_cells_of_every_study_go_on_differing_in_its_reduced_form(name, tmp_path
 
 
 def test_what_grows_in_a_file_grows_in_its_reduced_form():
-    content = {
-        "study": "s",
-        "run": {},
-        "grid": {"data.train_batch_size": [64, 16, 32]},
-        "holdout": {"data.train_batch_size": [64]},
-    }
-    made = reduced(content)
+    grid, holdout = {"data.train_batch_size": [64, 16, 32]}, {"data.train_batch_size": [64]}
+    made = reduced({"study": "s", "run": {}, "grid": grid, "holdout": holdout})
     assert made["grid"] == {"data.train_batch_size": [12, 4, 8]} and made["holdout"] == {"data.train_batch_size": [12]}
     with pytest.raises(UserError, match="more than 7 models"):
         reduced({"study": "s", "run": {}, "grid": {"model.path": list(LADDER)[:8]}}, "f.yaml")
@@ -75,9 +70,8 @@ def test_variants_of_a_recipe_are_trained_in_its_reduced_form(tmp_path):
 
 def test_the_command_line_writes_the_reduced_form_and_says_where(tmp_path):
     file = tmp_path / "one.yaml"
-    file.write_text(
-        yaml.safe_dump({"study": "one", "model": {"path": "Qwen/Qwen2.5-7B"}, "trainer": {"device": "cuda"}})
-    )
+    content = {"study": "one", "model": {"path": "Qwen/Qwen2.5-7B"}, "trainer": {"device": "cuda"}}
+    file.write_text(yaml.safe_dump(content))
     options = ["--scale", "tiny", "--dry-run", "--root", str(tmp_path)]
     told = CliRunner().invoke(cli.app, ["run", str(file), *options, "rollout.n=3"])
     assert told.exit_code == 0 and "ladder-10k" in told.output

@@ -168,9 +168,8 @@ def study(tmp_path):
         config = {"study": "s", "seed": 0, "model": {"path": name}}
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         (folder / "run.json").write_text(json.dumps({"status": "finished", "git": {"commit": "abc"}}))
-        (folder / "metrics.jsonl").write_text(
-            json.dumps({"step": 0, "time": 1.0, "eval/pass@1": 0.5, "loss": 1.0}) + "\n"
-        )
+        line = json.dumps({"step": 0, "time": 1.0, "eval/pass@1": 0.5, "loss": 1.0})
+        (folder / "metrics.jsonl").write_text(f"{line}\n")
         rows = {"step": 0, "task_id": ["a", "b"], "data_source": "x", "sample": 0, "correct": [True, None]}
         pd.DataFrame(rows).assign(response="long").to_parquet(folder / "evals.parquet")
     return tmp_path / "s"
