@@ -16,7 +16,7 @@ from rlkit.errors import UserError
 from rlkit.figures import laws, runs
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.style import LETTERED, WIDTHS, legend_below, looks, styled
-from rlkit.measures import comparisons, fits, learning
+from rlkit.measures import comparisons, fits
 from rlkit.measures.fits import COMPUTE, PASSED, SHARE, UNIQUE, check_varied
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _costs(study: "StudyData", venue: str) -> dict[str, Drawing]:
 
 
 def _needed(study: "StudyData", venue: str, ax: Axes | None = None, x: str = TOKENS) -> Drawing:
-    return runs.needed(learning.needed(study.metrics, x, levels=5), x, venue, ax)
+    return runs.needed(comparisons.needed(study.metrics, x, levels=5), x, venue, ax)
 
 
 def _law(found: fits.Fitted | dict[str, fits.Fitted], venue: str, by: str | None = None) -> Any:

@@ -139,8 +139,8 @@ def against(table: pd.DataFrame, x: str, y: str, by: str, venue: str = "neurips"
 
 
 def needed(table: pd.DataFrame, x: str, venue: str = "neurips", ax: Axes | None = None) -> Drawing:
-    """The level of pass@1 reached against its cost `x`, of a table of `rlkit.measures.learning.needed`, a line a cell;
-    bars span its runs, and a point is hollow where only some of them reach the level. `ax`: a panel to draw on."""
+    """The level of pass@1 reached against its cost `x`, of a table of `rlkit.measures.comparisons.needed`, a line each
+    cell; bars span its runs; a point is hollow where only some of them reach the level. `ax`: a panel to draw on."""
     rows = table.dropna(subset=x).sort_values("level")
     if rows["cell"].nunique() < 2:
         raise UserError(f"There is nothing to compare: fewer than two cells reach a level at a known {x}.")

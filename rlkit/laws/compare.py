@@ -68,7 +68,7 @@ def compare(
     if len(forms) < 2:
         raise UserError(f"compare needs two laws or more, not {list(forms)}.")
     options.setdefault("log", y not in df.columns or bool((df[y] > 0).all()))
-    rows, failed = [], {}
+    rows: list[dict[str, Any]] = []
     for name, form in forms.items():
         columns = x
         # The entries that the law has; a single one serves every law of one column.
@@ -78,16 +78,15 @@ def compare(
         try:
             test = backtest(df, form, y=y, x=columns, holdout=holdout, **options)
         except UserError as error:
-            failed[name] = str(error)
+            rows.append({"law": name, "failed": str(error)})
             continue
         c, lack = test.fit.criteria, test.fit.lack_of_fit
         rows.append({"law": name, "tail_rmse": test.rmse, "tail_bias": test.bias, "inside": test.inside,
                      "aicc": c.aicc, "aic": c.aic, "bic": c.bic, "r2": c.r2,
                      "lack_of_fit": np.nan if lack is None else lack.p, "parameters": len(test.fit.law.free),
                      "n": len(test.fit.table), "warnings": len(test.fit.warnings)})  # fmt: skip
-    if not rows:
-        raise UserError(" ".join(dict.fromkeys(failed.values())))
-    rows += [{"law": name, "failed": why} for name, why in failed.items()]
+    if all("failed" in row for row in rows):
+        raise UserError(" ".join(dict.fromkeys(row["failed"] for row in rows)))
     return pd.DataFrame(rows).sort_values("tail_rmse", ignore_index=True)
 
 
