@@ -53,14 +53,11 @@ def read_evals(path: str | Path, suite: str | None = None) -> pd.DataFrame:
     finish_reason, response) with run, `KEPT` and `run_facts`, whose texts are categories. `correct` is null where the
     answer could not be graded: leave those out of means and say how many there were."""
     folders = run_folders(path)
-    tables = [_evals(folder) for folder in folders]
-    for i, evals in enumerate(tables):
-        if evals is not None and "suite" in evals:
-            chosen = evals["suite"].isna() if suite is None else evals["suite"] == suite
-            tables[i] = evals[chosen].drop(columns="suite")
-        elif evals is not None and suite is not None:
-            tables[i] = evals.iloc[:0]
-    return _joined(tables, _described(folders, KEPT))
+    table = _joined([_evals(folder) for folder in folders], _described(folders, KEPT))
+    if "suite" not in table:
+        return table if suite is None else table.iloc[:0]
+    chosen = table["suite"].isna() if suite is None else table["suite"] == suite
+    return table[chosen].drop(columns="suite").reset_index(drop=True)
 
 
 def suite_names(path: str | Path) -> list[str]:
