@@ -1,16 +1,22 @@
 """Writing files so that a reader, or a crash, never meets half of one."""
 
 import errno
+import glob
 import os
 import shutil
+import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 from rlkit.errors import UserError
 
+LEFT = 3600.0  # seconds after which the temporary of a process that is gone is removed
 _DISK_ERRORS = "ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "ENOTDIR", "EEXIST"
 
 
@@ -19,15 +25,23 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path in `path`'s folder; when the block ends well it becomes `path` in one step.
 
     The content, a file or a folder, is flushed to disk before the rename, so after a crash `path` holds the old
-    content (of a folder, or none) or the new. When the block raises, `path` is untouched and the temporary is gone.
+    content (of a folder, or none) or the new. When the block raises, `path` is untouched and the temporary is gone; one
+    of a process of this machine that was killed is removed by a write an hour later.
 
     Raises:
         UserError: the folder cannot be written or the disk is full.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}{path.suffix}")
+    mine = f".{path.stem}.{socket.gethostname()}-"
+    temporary = path.with_name(f"{mine}{os.getpid()}-{uuid.uuid4().hex[:8]}{path.suffix}")
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        for other in path.parent.glob(f"{glob.escape(mine)}*{glob.escape(path.suffix)}"):
+            pid = other.name.removeprefix(mine).partition("-")[0]
+            with suppress(FileNotFoundError):  # its writer has just ended
+                old = other.stat().st_mtime < time.time() - LEFT  # another machine may have this name, too
+                if old and pid.isdigit() and not psutil.pid_exists(int(pid)):
+                    _remove(other)
         try:
             yield temporary
             for written in (temporary, *temporary.rglob("*")):

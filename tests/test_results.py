@@ -132,6 +132,22 @@ def test_a_full_disk_and_an_unwritable_folder_are_said_before_the_start(tmp_path
         RunStore.open(config(), other)
 
 
+def test_what_a_killed_writer_left_goes_with_a_write_an_hour_later(tmp_path):
+    path = tmp_path / "run.ipynb"
+    script = f"from rlkit.files import replacing\nimport os, signal\nwith replacing({str(path)!r}) as t:\n"
+    killed = f"{script}    t.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    subprocess.run([sys.executable, "-c", killed], check=False)
+    (left,) = tmp_path.iterdir()
+    files.write_text(path, "soon after")
+    assert left.exists()  # another machine of this name may be writing it
+    os.utime(left, (0, 0))
+    with files.replacing(path) as temporary:
+        temporary.write_text("whole")
+        files.write_text(path, "of another writer that lives")
+        assert temporary.exists()
+    assert [file.name for file in tmp_path.iterdir()] == ["run.ipynb"] and path.read_text() == "whole"
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_an_error_of_the_caller_is_its_own(tmp_path):
     with pytest.raises(FileNotFoundError), files.replacing(tmp_path / "x") as temporary:
         temporary.write_text("x")

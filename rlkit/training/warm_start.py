@@ -1,11 +1,12 @@
 """Warm starts: supervised steps on worked answers before reinforcement learning.
 
 `fixed` stands in for a ladder model's pretraining, with the same tokens for every size; `sft` trains any model. Both
-train on the run's device, are deterministic on a CPU, and are cached by content; one that was ended begins again.
+train on the run's device, are deterministic on a CPU, go on where they were ended, and are cached by content.
 """
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -25,10 +26,12 @@ from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import RunStore, read_json
 from rlkit.seeds import derive
 from rlkit.training import checkpoint
+from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.learner import SupervisedTrainer, text_batch
 from rlkit.training.warm_cache import FACTS, made, place, supervised
 from rlkit.types import Batch, Task
 
+KEEP_EVERY = 300.0  # seconds between states that a killed start goes on from
 LOOK_EVERY = 10  # steps between those that are shown
 Progress = Callable[[int, int, float], None]
 
@@ -78,6 +81,7 @@ def warm_start(
     Raises:
         RunStopped: the loss is no longer finite.
         UserError: there is nothing to train on, the cache cannot be written, or the recorded one is not there.
+        Interrupted: Ctrl-C came; the next call goes on from there.
     """
     folder = place(config)
     if folder is None:
@@ -89,23 +93,42 @@ def warm_start(
         raise UserError(f"{told}: copy that folder from where the run was trained, or go on there.")
     if not made(folder):
         with disk_errors(folder.parent):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder.parent / f".{folder.name}.lock"):
-                if not made(folder):  # by another process meanwhile
-                    with replacing(folder) as building:
-                        _train(config, building, progress)
+            _make(config, folder, progress)
     return WarmStarted(folder, read_json(folder / FACTS))
 
 
-def _train(config: RunConfig, folder: Path, progress: Progress | None) -> None:
-    """Train the warm start and write it into `folder`, with the facts of what it took."""
+def _make(config: RunConfig, folder: Path, progress: Progress | None) -> None:
+    """Train the warm start and keep it in `folder`, unless another process has done so meanwhile."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.parent / f".{folder.name}.lock"), Interrupt() as interrupt:
+        if made(folder):
+            return
+        interrupt.defer()
+        partial = folder.parent / f".{folder.name}.partial.pt"
+        policy, facts = _trained(config, progress, partial, interrupt)
+        with replacing(folder) as building:
+            save_model(policy, building)
+            (building / FACTS).write_text(json.dumps(facts))
+        partial.unlink(missing_ok=True)
+
+
+def _trained(
+    config: RunConfig, progress: Progress | None, partial: Path, interrupt: Interrupt
+) -> tuple[Policy, dict[str, Any]]:
+    """The trained policy, from the state in `partial` that an earlier call left, and the facts of what it took."""
     section, data, sft = config.model.warm_start, config.data, config.model.warm_start.kind == "sft"
     own = supervised(config, derive("warm start", section.seed))
     model, policy = own.model, load_policy(own.model, seed=section.seed, device=device_of(config))
     trainer = SupervisedTrainer(policy, own)
     stream = TaskStream(own, held_out(config), side="sft" if sft and data.sft_ratio else "rl")
-    limit, tokens = data.max_prompt_length + data.max_response_length if sft else 0, 0
-    for step in range(1, section.steps + 1):
+    limit = data.max_prompt_length + data.max_response_length if sft else 0
+    done, tokens, kept = 0, 0, time.monotonic()
+    if partial.exists():
+        state = torch.load(partial, map_location=policy.device, weights_only=True)
+        done, tokens = state["steps"], state["tokens"]
+        trainer.load_state_dict(state["trainer"])
+        trainer.ledger.flops["sft"] = state["trainer"]["flops"]
+    for step in range(done + 1, section.steps + 1):
         batch = worked_batch(policy, stream.batch(step), limit)
         if batch is None:
             raise UserError(
@@ -120,6 +143,12 @@ def _train(config: RunConfig, folder: Path, progress: Progress | None) -> None:
         tokens += int(float(batch.mask.sum()) + batch.prompt_mask.sum())
         if progress and (step % LOOK_EVERY == 0 or step == section.steps):
             progress(step, section.steps, loss)
+        if interrupt.requested or time.monotonic() > kept + KEEP_EVERY:
+            kept = time.monotonic()
+            state = trainer.state_dict() | {"flops": trainer.ledger.flops["sft"]}
+            with replacing(partial) as building:
+                torch.save({"steps": step, "tokens": tokens, "trainer": state}, building)
+        if interrupt.requested:
+            raise Interrupted("interrupted during the warm start")
     facts = {"steps": section.steps, "tokens": tokens, "flops": trainer.ledger.flops["sft"]}
-    save_model(policy, folder)
-    (folder / FACTS).write_text(json.dumps(facts | {"threads": torch.get_num_threads()}))
+    return policy, facts | {"threads": torch.get_num_threads()}
