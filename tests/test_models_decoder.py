@@ -15,7 +15,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
 import rlkit
-from rlkit.config import Actor, Model, RunConfig
+from rlkit.config import Model, RunConfig
 from rlkit.data.stream import prompt_lengths
 from rlkit.errors import UserError
 from rlkit.models import kernels
@@ -232,9 +232,9 @@ def test_a_hub_out_of_reach_is_asked_once_and_the_error_names_what_needs_none(pu
 def test_kernels_are_compiled_where_that_is_possible_or_asked_for_in_vain(monkeypatch):
     monkeypatch.setattr(kernels, "missing_compiler", lambda: "a compiler")
     compiled.cache_clear()
-    assert kernels_for(RunConfig(), True, COMPILED_FROM) is EAGER
+    assert kernels_for(RunConfig.model_validate({}), True, COMPILED_FROM) is EAGER
     with pytest.raises(UserError, match=r"actor\.use_torch_compile is true, which needs a compiler"):
-        kernels_for(RunConfig(actor=Actor(use_torch_compile=True)), False, 1)
+        kernels_for(RunConfig.model_validate({"actor": {"use_torch_compile": True}}), False, 1)
 
 
 def test_a_gpu_without_what_triton_builds_with_is_told_of(monkeypatch):
