@@ -38,7 +38,7 @@ docs: $(READY)
 	@touch $@
 
 test-engines: .venv-engines/.ready
-	@.venv-engines/bin/python -m pytest --slow -m engines
+	@.venv-engines/bin/python -m pytest -n 2 --dist loadfile --slow tests/test_engine_vllm.py tests/test_engine_verl.py
 
 lab: $(READY)
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/train.ipynb \
