@@ -178,20 +178,6 @@ def config(
 
 
 @app.command(rich_help_panel="Runs and studies")
-def verify_resume(
-    params: Params,
-    overrides: Overrides = None,
-    kills: Annotated[int, typer.Option(help="How often the run is killed.", min=1)] = 2,
-) -> None:
-    """Run twice, killing one at random moments, and compare both bit for bit."""
-    from rlkit.studies.verify import verify_resume as verify
-
-    if found := verify(load_one(params, parse_overrides(overrides)), kills, say=typer.echo):
-        raise typer.Exit(_say("Different:\n" + "\n".join(found), 1))
-    typer.echo("Bit-identical.")
-
-
-@app.command(rich_help_panel="Runs and studies")
 def figures(
     path: Annotated[Path, typer.Argument(help="outputs/<study>.")],
     venue: Annotated[str, typer.Option(help="neurips, iclr, icml, icml-text, acl, jmlr …")] = "neurips",

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from resumed import differences
 from study_folder import write_notebook
 
 from rlkit.results.store import read_jsonl
 from rlkit.studies.plan import make_plan
-from rlkit.studies.verify import differences
 
 KILLS = 20
 TRAIN = Path(__file__).parents[1] / "notebooks" / "train.ipynb"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from cases import cases
+from resumed import differences, killed_run, whole_run
 from tiny import LETTERS, config, metrics_of
 
 import rlkit
@@ -21,7 +22,6 @@ from rlkit.errors import RunStopped, UserError
 from rlkit.models.loading import load_policy, save_model
 from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import Run, RunStore
-from rlkit.studies.verify import differences, killed_run, whole_run
 from rlkit.training import checkpoint, sampling, warm_cache
 from rlkit.training.checks import preflight
 from rlkit.training.export import open_saved
@@ -150,6 +150,7 @@ def test_before_the_first_step_a_signal_ends_the_run_at_once(tmp_path, monkeypat
     def interrupted(self, *arguments, **fields):
         calls.append(whole(self, *arguments, **fields))
         os.kill(os.getpid(), number)
+        return calls[-1]
 
     with monkeypatch.context() as patch:
         patch.setattr(warm_cache, "CACHE", tmp_path / "warm")
