@@ -158,7 +158,7 @@ def status(
     if watch:
         terminal.watch_status(path)
     else:
-        terminal.console.print(terminal.status_table(path))
+        terminal.console.print(terminal.status_table(path), soft_wrap=False)
 
 
 @app.command(rich_help_panel="Runs and studies")
@@ -220,7 +220,7 @@ def doctor(
     from rlkit.sandbox.levels import report
     from rlkit.studies.terminal import console
 
-    console.print(doctor.machine_table())
+    console.print(doctor.machine_table(), soft_wrap=False)
     typer.echo(report())
 
 
