@@ -93,20 +93,16 @@ def test_warnings_alone_have_their_own_exit_status(tmp_path):
     assert [f.check for f in report.findings] == ["duplicate"] and report.exit_status == 1
 
 
-UNSOLVED = Task.ask("codegen__taco", story(1), json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]}), ability="codegen")
-GOOD = {
-    "truths that a model spells otherwise": [
-        *(row(1) | truth("$5$"), row(2) | truth(r"\begin{pmatrix}1\\2\end{pmatrix}"), row(3) | truth(r"\frac{1}{2}")),
-        *(row(4) | truth("6*7=42.\n#### 42"), row(5) | truth(r"\\frac{5}{4}"), row(6) | truth(r"\boxed{5}")),
-    ],
-    "a row without a reference answer": [UNSOLVED.to_row(), sources.parse("lookup").task(1).to_row()],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_good_rows_are_not_accused(tmp_path, name):
-    report = lint_rows(tmp_path, GOOD[name], score=True)
-    assert report.findings == [] and report.ungraded == (name == "a row without a reference answer")
+def test_good_rows_are_not_accused(tmp_path):
+    """Truths that a model spells otherwise, and a row without a reference answer."""
+    truths = ["$5$", r"\begin{pmatrix}1\\2\end{pmatrix}", r"\frac{1}{2}"]
+    truths += ["6*7=42.\n#### 42", r"\\frac{5}{4}", r"\boxed{6}"]
+    report = lint_rows(tmp_path, [row(k) | truth(value) for k, value in enumerate(truths)], score=True)
+    assert report.findings == [] and report.ungraded == 0
+    stdin = json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]})
+    unsolved = Task.ask("codegen__taco", story(1), stdin, ability="codegen")
+    report = lint_rows(tmp_path, [unsolved.to_row(), sources.parse("lookup").task(1).to_row()], score=True)
+    assert report.findings == [] and report.ungraded == 1
 
 
 def test_generated_rows_of_every_domain_are_clean(tmp_path):

@@ -214,12 +214,11 @@ class Family:
     def end(self) -> None:
         """End them all, and what they may have started while they were being ended."""
         for _ in range(3):
-            marked = self._marked()
-            if not marked and not self._known:
-                return
-            for process in marked:
+            for process in self._marked():
                 self.look(process.pid)
                 self._known.add(process)
+            if not self._known:
+                return
             for number in (signal.SIGTERM, signal.SIGKILL):
                 for process in filter(is_alive, self._known):
                     with suppress(psutil.Error):
