@@ -348,7 +348,7 @@ def serve(
     path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
     host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    max_concurrent: Annotated[int, typer.Option(help="Episodes that run at a time; others wait.", min=1)] = 64,
+    max_concurrent: Annotated[int, typer.Option(help="Episodes that run at a time; others wait.", min=1)] = 16,
     timeout: Annotated[
         float, typer.Option(help="Seconds of an episode, and four times those of waiting; 429 beyond.", min=0.1)
     ] = 60.0,

@@ -42,7 +42,7 @@ TURN, LONG_TURN = 64, 512  # tokens of a turn of policies that do not say
 class Settings(Section):
     """Limits of a server."""
 
-    max_concurrent: PositiveInt = 64
+    max_concurrent: PositiveInt = 16
     """Episodes that run at a time; others wait a quarter of `timeout` at most (429 with Retry-After beyond)."""
     timeout: Annotated[PositiveFloat, Field(allow_inf_nan=False)] = 60.0
     """Seconds of one episode (429 beyond)."""
