@@ -118,8 +118,9 @@ class AgenticTrainer:
             raise UserError(f"The model is {model!r}: give a name, a folder, a Model section or a Policy.")
         self.device = device_of(validate(RunConfig, {"trainer": {"device": device}}))
         self._policy = model if isinstance(model, Policy) else None
-        if isinstance(model, Policy):
-            self.model = section_of(model)
+        if isinstance(model, Policy):  # of whose section the adapter counts in training
+            adapter = getattr(model.model, "peft_config", {}).get("default")
+            self.model = Model(lora_rank=adapter.r, lora_dropout=adapter.lora_dropout) if adapter else Model()
         else:
             self.model = model if isinstance(model, Model) else named_model(str(model), self.device)
         self.environment = None if environment is None else as_environment(environment)
@@ -237,12 +238,6 @@ def check_items(given: Any, kind: type, noun: str, source: str) -> Sequence[Any]
     if isinstance(given, list | tuple) and given and all(isinstance(item, kind) for item in given):
         return given
     raise UserError(f"There are no {noun} to train on in {str(given)[:100]}: {source} returns a list of them.")
-
-
-def section_of(policy: Policy) -> Model:
-    """What of a `Model` section counts in training: the adapter of a loaded policy, if any."""
-    adapter = getattr(policy.model, "peft_config", {}).get("default")
-    return Model(lora_rank=adapter.r, lora_dropout=adapter.lora_dropout) if adapter else Model()
 
 
 def named_model(path: str, device: str) -> Model:

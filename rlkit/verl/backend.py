@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -29,7 +30,7 @@ from rlkit.training.interrupt import Interrupt
 from rlkit.types import Task
 from rlkit.verl import processes, weights
 from rlkit.verl.config import check, compose, escaped
-from rlkit.verl.processes import Files, environment, knock, on_cluster
+from rlkit.verl.processes import Files, environment, on_cluster
 from rlkit.verl.results import Results
 
 STARTING = "starting verl"  # some ten processes, one after another: minutes
@@ -70,8 +71,11 @@ def check_machine(config: RunConfig) -> None:
 
     if on_cluster(config):
         address = os.environ.get("RAY_ADDRESS", "auto")
+        host, colon, port = address.removeprefix("ray://").rpartition(":")
         try:
-            return knock(address)
+            if colon and port.isdigit():  # Ray itself would try for minutes
+                socket.create_connection((host, int(port)), timeout=5).close()
+            return
         except OSError as error:
             raise UserError(
                 f"No Ray cluster answers at {address} ({error}), which RAY_ADDRESS names: start one (ray start "

@@ -11,7 +11,6 @@ import ctypes
 import os
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -115,13 +114,6 @@ def environment(config: RunConfig, files: Files) -> dict[str, str]:
     if config.trainer.num_threads:
         found["OMP_NUM_THREADS"] = str(config.trainer.num_threads)
     return found
-
-
-def knock(address: str) -> None:
-    """Raise OSError at once where nothing listens; Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 @contextmanager
