@@ -17,12 +17,7 @@ from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.environments import Trajectory, Transition
 from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
-from rlkit.measures.episodes import (
-    action_table,
-    episode_metrics,
-    metrics_text,
-    transition_counts,
-)
+from rlkit.measures.episodes import action_table, episode_metrics, metrics_text, transition_counts
 from rlkit.models.ladder import byte_tokenizer
 from rlkit.models.loading import load_policy
 from rlkit.params import validate

@@ -31,13 +31,7 @@ def run(code: str, **known: Any) -> dict[str, Any]:
 
 
 def test_the_snippets_run_as_they_are_printed():
-    known = {
-        "MODEL": "ladder-30k",
-        "observation": "seen",
-        "reward": 1.0,
-        "done": True,
-        "best_action": "action2",
-    }
+    known = {"MODEL": "ladder-30k", "observation": "seen", "reward": 1.0, "done": True, "best_action": "action2"}
     names = run((DATA / "agent_snippet.txt").read_text(), info={"success": True}, **known)
     env, agent = names["YourEnvironment"](), names["YourAgent"]()
     episode, (model, tokenizer, device), losses, results = asyncio.run(

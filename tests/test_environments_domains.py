@@ -44,12 +44,7 @@ def test_moves_earn_and_tell_what_is_documented(about, world, problem, moves):
     env.reset(problem)
     for action, value, facts in moves:
         result = env.step(*(env.parse_action(action) if "\n" in action else (action, value)))
-        found = {
-            "reward": result.reward,
-            "done": result.done,
-            "shown": env.render(),
-            "solution": env.solution(),
-        }
+        found = {"reward": result.reward, "done": result.done, "shown": env.render(), "solution": env.solution()}
         found |= result.info
         assert re.search(facts.pop("sees", ""), result.observation), about
         for name, wanted in facts.items():

@@ -4,15 +4,7 @@ import pytest
 import sympy
 from cases import cases, table
 
-from rlkit.environments.mathematics import (
-    Mathematics,
-    distance,
-    parse_equation,
-    parse_side,
-    render,
-    rewrite,
-    solve,
-)
+from rlkit.environments.mathematics import Mathematics, distance, parse_equation, parse_side, render, rewrite, solve
 from rlkit.seeds import generator
 
 FAMILIES = ("linear", "two_sided", "distribute", "combine", "fractions")
@@ -20,11 +12,7 @@ FAMILIES = ("linear", "two_sided", "distribute", "combine", "fractions")
 
 def sympy_solution(text: str) -> dict[str, sympy.Rational]:
     """Solve a rendered state with sympy's own parser, which shares no code with ours."""
-    from sympy.parsing.sympy_parser import (
-        implicit_multiplication_application,
-        parse_expr,
-        standard_transformations,
-    )
+    from sympy.parsing.sympy_parser import implicit_multiplication_application, parse_expr, standard_transformations
 
     rules = (*standard_transformations, implicit_multiplication_application)
     left, right = (parse_expr(side, transformations=rules) for side in text.split("="))

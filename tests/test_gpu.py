@@ -115,12 +115,7 @@ def steps_of_vllm(family: str, dtype: str, rank: int) -> None:
     from rlkit.samplers import vllm
 
     vllm.SLEEPS_ABOVE = 0
-    heads = {
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 64,
-        "max_position_embeddings": 512,
-    }
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "max_position_embeddings": 512}
     model = tiny.model(family, hidden_size=128, initializer_range=0.05, vocab_size=260, **heads)
     model = model.to(getattr(torch, dtype)).cuda()
     model = add_lora(model, Model(lora_rank=rank), 0) if rank else model

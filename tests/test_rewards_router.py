@@ -111,10 +111,7 @@ def test_slow_answers_are_spread_over_the_workers_and_one_that_has_grown_too_big
 def test_an_iterator_that_fails_leaves_no_answers_behind(custom, mark):
     with pytest.raises(ZeroDivisionError):
         custom.grade_rows(row if k < 64 else 1 // 0 for k, row in enumerate(rows(*["right"] * 65, truth=mark)))
-    assert [r.correct for r in custom.grade_rows(rows("right", "wrong"))] == [
-        True,
-        False,
-    ] and not mark.exists()
+    assert [r.correct for r in custom.grade_rows(rows("right", "wrong"))] == [True, False] and not mark.exists()
 
 
 def test_a_killed_worker_is_replaced_and_parts_without_a_json_form_are_said_to_have_none(custom):

@@ -33,15 +33,7 @@ SHAPE = Shape(2, 8, 16, 2, 2, 4, 25)
 
 def place(**facts):
     """Of an answer, as verl's processes tell it."""
-    told = {
-        "step": 3,
-        "split": "train",
-        "uid": "u",
-        "sample": 0,
-        "task_id": "t",
-        "prompt_tokens": 10,
-        "tokens": 4,
-    }
+    told = {"step": 3, "split": "train", "uid": "u", "sample": 0, "task_id": "t", "prompt_tokens": 10, "tokens": 4}
     return {**told, "response_tokens": 4, "finish_reason": "stop", "turns": 1, **facts}
 
 
@@ -72,12 +64,7 @@ class Verl:
 
     def step(self, step, rewards, tasks=(), right=()):
         self.train(step, rewards)
-        data = {
-            "training/global_step": step,
-            "timing_s/step": 2.5,
-            "actor/pg_loss": 0.1,
-            "critic/score/mean": 9.0,
-        }
+        data = {"training/global_step": step, "timing_s/step": 2.5, "actor/pg_loss": 0.1, "critic/score/mean": 9.0}
         if tasks:
             self.evaluate(step, tasks, right)
             data["val-aux/x/score/mean@2"] = 0.5

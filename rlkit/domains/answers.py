@@ -70,7 +70,7 @@ _OTHER = re.compile(  # another option's letter in what follows the first: a hed
     r"|^[\[(]?\s*[A-J](?=\s*[?\])]|\s+(?:is|was|too|also)\b)"  # (B is possible)
     r"|\b(?:or|also|maybe|possibly|perhaps|alternatively|neither|not|but|vs)\b[^A-Z]{0,20}\b[A-J](?=\s*(?:[\]).:,;?]|$))"
     r"|(?:\b(?:or|and|(?i:is|it['’]s|be|actually|rather|leaving|leaves|so|hence|thus|choose|option|answer)(?=\s))"
-    r"|[.:;!?,/&|])\s*[\[(]?[A-J](?=[\]).:,;]|\W*$)",  # … or B, False. D, actually B
+    r"|[.:;!?,/&|])\s*[\[(]?[A-J](?=[\]).:,;]|\W*$)"  # … or B, False. D, actually B
 )
 
 

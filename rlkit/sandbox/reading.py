@@ -23,7 +23,7 @@ _PLAIN_TYPES = (
 )  # fmt: skip
 _PLAIN_ATTRIBUTES = {name for kind in _PLAIN_TYPES for name in dir(kind) if not name.startswith("__")}
 _PLAIN_CLASSES = {kind.__name__ for kind in _PLAIN_TYPES} | {
-    *("", "bool", "date", "datetime", "time", "timedelta", "builtins", "collections", "decimal", "fractions"),
+    *("", "bool", "date", "datetime", "time", "timedelta", "builtins", "collections", "decimal", "fractions")
 }
 _IN_PROCESS = frozenset(
     "redirect_stdout redirect_stderr capsys capfd StringIO stdout stdin monkeypatch patch mock MagicMock inspect "  # noqa: SIM905

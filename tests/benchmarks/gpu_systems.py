@@ -163,10 +163,7 @@ def open_session(config: Any) -> Iterator[Any]:
     """A session in a folder that is thrown away."""
     from rlkit.training.run import TrainingRun
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        TrainingRun.open(config, Path(folder), progress=False) as session,
-    ):
+    with tempfile.TemporaryDirectory() as folder, TrainingRun.open(config, Path(folder), progress=False) as session:
         yield session
 
 
@@ -208,10 +205,7 @@ def step_rlkit(case: dict, changes: dict) -> dict:
     result |= {"predicted_gib": total(predicted) / 2**30}
     if not sleeps:  # otherwise torch counts the engine and the update together
         result |= {"allocated_gib": torch.cuda.max_memory_allocated() / 2**30}
-    return result | {
-        "card": card,
-        "update_mfu": statistics.median(updates[2:]) / phases["update_actor"] / peak,
-    }
+    return result | {"card": card, "update_mfu": statistics.median(updates[2:]) / phases["update_actor"] / peak}
 
 
 def step_trl(case: dict, vllm: bool) -> dict:
@@ -297,11 +291,7 @@ def decode(case: dict, system: str) -> dict:
         groups = sampler.sample(prompts, SAMPLES, seed=i, max_tokens=case["tokens"])
         seconds.append(time.perf_counter() - start)
     tokens = sum(len(s.ids) for g in groups for s in g)
-    result = {
-        "seconds": min(seconds[1:]),
-        "tokens_per_second": tokens / min(seconds[1:]),
-        "peak_gib": peak_gib(),
-    }
+    result = {"seconds": min(seconds[1:]), "tokens_per_second": tokens / min(seconds[1:]), "peak_gib": peak_gib()}
     return result | (gap(policy, prompts, groups) if "smollm2" in case["model"] else {})
 
 

@@ -97,11 +97,7 @@ def main() -> None:
                 was_training = trainer.model.training
                 trainer.model.eval()
                 found = rlkit.evaluate(
-                    model,
-                    problems,
-                    config.evaluation.n,
-                    max_tokens=config.data.max_response_length,
-                    seed=step,
+                    model, problems, config.evaluation.n, max_tokens=config.data.max_response_length, seed=step
                 )
                 trainer.model.train(was_training)
                 rate = found.pass_at_1

@@ -74,13 +74,7 @@ def compare(router: Router, source: str, pairs: list[Pair], peer: Callable[[str,
     ours = timed(lambda: router.grade_rows(rows)) / len(rows)
     peer(*pairs[0])
     theirs = timed(lambda: [peer(response, truth) for response, truth in pairs]) / len(pairs)
-    return {
-        "ours_s": ours,
-        "peer": peer.__name__,
-        "peer_s": theirs,
-        "ratio": theirs / ours,
-        "rows": len(rows),
-    }
+    return {"ours_s": ours, "peer": peer.__name__, "peer_s": theirs, "ratio": theirs / ours, "rows": len(rows)}
 
 
 def timed(task: Callable[[], object]) -> float:

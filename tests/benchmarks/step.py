@@ -48,10 +48,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None) -> f
 def config(size: str, setting: str, folder: str) -> RunConfig:
     """The run that both systems take a step of."""
     base = {
-        "model": {
-            "path": size,
-            "warm_start": {"kind": "none" if setting == "full" else "fixed", "steps": 60},
-        },
+        "model": {"path": size, "warm_start": {"kind": "none" if setting == "full" else "fixed", "steps": 60}},
         "data": {"train": [{"kind": "arithmetic"}, {"kind": "string_trace"}], "train_batch_size": PROMPTS},
         "rollout": {"n": SAMPLES},
         "trainer": {"total_training_steps": 10_000},
@@ -154,10 +151,7 @@ def main() -> None:
         for size in options.sizes:
             row = compare(size, setting, options.steps)
             rows.append(row)
-            print(
-                f"{size:<12}{setting:<10}{row['rlkit']:>10.3f}{row['trl']:>10.3f}{row['ratio']:>13.2f}",
-                flush=True,
-            )
+            print(f"{size:<12}{setting:<10}{row['rlkit']:>10.3f}{row['trl']:>10.3f}{row['ratio']:>13.2f}", flush=True)
     print(json.dumps({"benchmark": "step", "threads": options.threads, "rows": rows}))
 
 
