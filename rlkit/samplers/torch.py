@@ -22,8 +22,8 @@ from rlkit.types import Finished, Sample
 
 PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activations of more would fill a GPU
 NOBODY = np.zeros(0, np.int64)
-# Those of the largest pass of a small model that is kept as a CUDA graph. On an H200 a step of ladder-3m takes 44 ms, and
-# 7 more where prompts and the refresh of the weights are launched kernel by kernel.
+# Those of the largest pass of a small model that is kept as a CUDA graph. A step of ladder-3m takes 44 ms on an H200,
+# and 7 more where prompts and the refresh of the weights are launched kernel by kernel.
 REPLAYED = 16_384
 
 
