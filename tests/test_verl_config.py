@@ -16,6 +16,7 @@ from rlkit.config import Optimizer, RunConfig, load
 from rlkit.errors import UserError
 from rlkit.params import field_paths, read_yaml
 from rlkit.training.optimizer import schedule
+from rlkit.verl import backend
 from rlkit.verl.config import EXCEPTIONS, NEVER, ONLY, To, check, compose, rule_of
 from rlkit.verl.processes import LOCAL_CPUS, Files, environment
 
@@ -215,3 +216,16 @@ def test_a_missing_gpu_or_cluster_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(UserError, match=r"No Ray cluster answers at 127\.0\.0\.1:1"):
         train(load("params/verl_ladder.yaml"), root=tmp_path, progress=False)
+
+
+def test_a_trl_that_verl_does_not_start_beside_is_refused_before_anything_begins(tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(backend, "version", {"trl": "1.16.0"}.__getitem__)
+    config = load("params/verl_ladder.yaml")
+    with pytest.raises(UserError, match=r"does not start beside trl 1\.x.* pip uninstall trl"):
+        train(config, root=tmp_path, progress=False)
+    assert not list(tmp_path.glob("*/runs/*/verl"))
+    monkeypatch.setattr(backend, "version", {"trl": "0.29.1"}.__getitem__)
+    backend.check_machine(config)

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,14 @@ def dry_run(config: RunConfig, root: str | Path = "outputs") -> str:
 
 
 def check_machine(config: RunConfig) -> None:
-    """Refuse what would fail after minutes of starting: fewer GPUs on this machine than are asked for; no cluster at
-    RAY_ADDRESS. What a cluster has is asked by verl."""
+    """Refuse what would fail after minutes of starting: a TRL that verl 0.9.1 cannot import, where it finds any;
+    fewer GPUs on this machine than are asked for; no cluster at RAY_ADDRESS. What a cluster has is asked by verl."""
     import torch
 
+    with suppress(PackageNotFoundError):
+        if (found := int(version("trl").split(".")[0])) >= 1:
+            fix = "pip uninstall trl, or use an environment without it"
+            raise UserError(f"verl 0.9.1 does not start beside trl {found}.x, which it never needs: {fix}.")
     if on_cluster(config):
         address = os.environ.get("RAY_ADDRESS", "auto")
         host, colon, port = address.removeprefix("ray://").rpartition(":")
