@@ -100,12 +100,6 @@ def python(code: str) -> str:
     return done.stdout
 
 
-def write_parquet(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [Task.ask("math__x", f"{k} + 1", str(k + 1)).to_row() for k in range(4)]
-    pd.DataFrame(rows).to_parquet(path)
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """A project folder with a finished study under each name that the pages read."""
@@ -194,7 +188,9 @@ def test_files_of_parameters_are_read(page, text, project, monkeypatch, tmp_path
         lists = content.get("data", {}).get("train", []), content.get("evaluation", {}).get("suites", [])
         for source in chain(*lists):
             if isinstance(source, dict) and "path" in source:  # a file that is to be downloaded
-                write_parquet(Path(source["path"]))
+                (path := Path(source["path"])).parent.mkdir(parents=True, exist_ok=True)
+                rows = [Task.ask("math__x", f"{k} + 1", str(k + 1)).to_row() for k in range(4)]
+                pd.DataFrame(rows).to_parquet(path)
         assert validate(RunConfig, content)
 
 
@@ -215,12 +211,6 @@ pages = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(pages)
 
 
-def executed(*outputs: dict) -> nbformat.NotebookNode:
-    cells = [v4.new_markdown_cell("# A study"), v4.new_code_cell("show()", execution_count=1)]
-    cells[1].outputs = [nbformat.from_dict(output) for output in outputs]
-    return v4.new_notebook(cells=cells)
-
-
 def test_the_page_of_an_executed_notebook_has_its_text_tables_and_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "PAGES", tmp_path / "pages")
     drawn = io.BytesIO()
@@ -230,7 +220,9 @@ def test_the_page_of_an_executed_notebook_has_its_text_tables_and_pictures(tmp_p
     shown = [{"output_type": "display_data", "metadata": {}, "data": data} for data in (picture, table)]
     shown += [{"output_type": "stream", "name": name, "text": text}
               for name, text in (("stdout", "\x1b[1mpower law\x1b[0m\n"), ("stderr", "100%|####|\n"))]  # fmt: skip
-    nbformat.write(executed(*shown), tmp_path / "sizes.ipynb")
+    cells = [v4.new_markdown_cell("# A study"), v4.new_code_cell("show()", execution_count=1)]
+    cells[1].outputs = [nbformat.from_dict(output) for output in shown]
+    nbformat.write(v4.new_notebook(cells=cells), tmp_path / "sizes.ipynb")
     page = pages.write_page(tmp_path / "sizes.ipynb").read_text()
     assert "show()" in page and "power law" in page and "\x1b" not in page and "####" not in page
     assert "| size | a\\|b |\n|---|---|\n| 10k | 0.1 |" in page

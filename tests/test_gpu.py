@@ -22,9 +22,14 @@ from rlkit.params import override, validate
 from rlkit.samplers.cache import Replayed, decode_attention
 from rlkit.samplers.drawing import Settings, draw
 from rlkit.samplers.torch import TorchSampler
+from rlkit.sizing.devices import device_named
+from rlkit.sizing.estimate import estimate
+from rlkit.sizing.memory import Plan, memory, total
 from rlkit.training import learner
 from rlkit.training.learner import CapturedPasses, Rows, text_batch, token_logprobs
+from rlkit.training.loop import rl_step
 from rlkit.training.optimizer import Stepper
+from rlkit.training.run import TrainingRun
 
 pytestmark = pytest.mark.gpu
 
@@ -176,7 +181,8 @@ def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dty
     exact = Decoder(model)
     model.compute_dtype = getattr(torch, dtype)
     decoder = Decoder(model, kernels=compiled() if compile_ else EAGER)
-    batch = on_gpu(tiny.batch([1, 9, 2, 7, 3, 9, 8, 1]))
+    batch = tiny.batch([1, 9, 2, 7, 3, 9, 8, 1])
+    batch = replace(batch, **{k: v.cuda() for k, v in vars(batch).items() if isinstance(v, torch.Tensor)})
     batch.prompt_mask[0, 3:] = False
     passes, rows = CapturedPasses(decoder, 0.7), torch.arange(8).cuda()
     parts = passes.parts(batch, rows, rows, 3 * (5 + 2 * 9))
@@ -229,16 +235,7 @@ def test_a_refreshed_sampler_goes_on_with_the_new_weights(compile_):
     assert steps and all(step.graph is not None for step in steps)
 
 
-def on_gpu(batch):
-    """The batch with its tensors on the GPU."""
-    moved = {k: v.cuda() for k, v in vars(batch).items() if isinstance(v, torch.Tensor)}
-    return replace(batch, **moved)
-
-
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(tmp_path):
-    from rlkit.training.loop import rl_step
-    from rlkit.training.run import TrainingRun
-
     c = config()
     whole = train(c, root=tmp_path / "whole", progress=False)
     # Killed after the checkpoint of step 3.
@@ -278,12 +275,6 @@ def test_an_update_that_does_not_fit_goes_on_in_halves(tmp_path):
 
 @pytest.mark.parametrize(*table("gpu_predicted"))
 def test_memory_and_seconds_are_as_predicted(tmp_path, changes):
-    from rlkit.sizing.devices import device_named
-    from rlkit.sizing.estimate import estimate
-    from rlkit.sizing.memory import Plan, memory, total
-    from rlkit.training.loop import rl_step
-    from rlkit.training.run import TrainingRun
-
     c = config(
         model=changes | {"warm_start": {"kind": "none"}}, data={"train_batch_size": 64, "max_response_length": 128},
         actor={"micro_batch_tokens": 32_768}, trainer={"total_training_steps": 8, "test_freq": 0, "device": "cuda"},

@@ -15,15 +15,13 @@ from rlkit.compute import Ledger
 from rlkit.config import Optimizer, RunConfig
 from rlkit.config.algorithm import ESTIMATORS
 from rlkit.models.decoder import Decoder
-from rlkit.samplers.torch import TorchSampler
 from rlkit.training import algorithms
-from rlkit.training.batches import collate, mini_batches
+from rlkit.training.batches import mini_batches
 from rlkit.training.checks import LOSSES as KNOWN_LOSSES
 from rlkit.training.checks import NEEDS_OTHER_INPUTS, UNSPLITTABLE, check_algorithm, problems
 from rlkit.training.loop import learn
 from rlkit.training.optimizer import Stepper, learning_rate, schedule
 from rlkit.training.update import Learning
-from rlkit.types import Reward, Rollout, Task
 
 SPLITTABLE = ["gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl", "dro"]
 MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
@@ -183,22 +181,6 @@ def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_rew
     kept = keep_gradients(u, model)
     learn(u, batch, step=1)
     torch.testing.assert_close(list(kept.values()), [-e for e in exact], atol=1e-6, rtol=1e-4)
-
-
-@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
-def test_the_ratio_is_one_on_policy(temperature):
-    """Temperature missing on one side, a shifted window or a re-encoded text would all show here."""
-    model, prompts, task = tiny.model(), tiny.prompts(4), Task.ask("x", "q", "a")
-    sampler = TorchSampler(model, stop_ids=(3,))
-    groups = sampler.sample(prompts, 2, seed=0, max_tokens=8, temperature=temperature)
-    rollouts = [
-        Rollout(task, p, s.ids, np.ones(len(s.ids), int), s.logprobs, "stop", reward=Reward.of(i == 0))
-        for p, group in zip(prompts, groups, strict=True)
-        for i, s in enumerate(group)
-    ]
-    batch = collate(rollouts, [0, 0, 1, 1, 2, 2, 3, 3], 0, torch.device("cpu"))
-    metrics = learn(learning(config(rollout__temperature=temperature), model), batch, step=1)
-    assert metrics["policy/logprob_gap"] < 1e-5
 
 
 def test_truncated_importance_weights_are_capped_ratios():

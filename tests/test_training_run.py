@@ -102,11 +102,13 @@ def test_a_run_leaves_all_its_parts(finished):
     assert sum(p.numel() for p in model.parameters()) == info["parameters_total"]
 
 
-def test_a_finished_run_returns_at_once_and_changes_nothing(finished):
+def test_a_finished_run_returns_at_once_and_changes_nothing_or_is_refused(finished):
     before = (finished.folder / "metrics.jsonl").read_bytes()
     again = train(config(), finished.folder.parents[2])
     assert again.status == "finished" and (finished.folder / "metrics.jsonl").read_bytes() == before
     assert again.summary["last"] == finished.summary["last"]
+    with pytest.raises(UserError, match="resume_mode is 'disable', but .* has a checkpoint of step 6"):
+        train(config(trainer__resume_mode="disable"), finished.folder.parents[2])
 
 
 def test_another_seed_gives_other_bits(finished, tmp_path):
@@ -182,11 +184,6 @@ def test_killed_at_random_moments_the_run_ends_with_the_same_bits(tmp_path, monk
     steps = killed_run(c, tmp_path / "killed", kills=2, seed=2)
     assert len(steps) == 2 and all(0 < step < 150 for step in steps)
     assert differences(whole, whole_run(c, tmp_path / "killed")) == []
-
-
-def test_resume_mode_disable_refuses_a_folder_with_a_checkpoint(finished):
-    with pytest.raises(UserError, match="resume_mode is 'disable', but .* has a checkpoint of step 6"):
-        train(config(trainer__resume_mode="disable"), finished.folder.parents[2])
 
 
 @pytest.mark.parametrize(("message", "changes"), cases("runs_that_cannot_begin"))

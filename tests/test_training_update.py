@@ -87,7 +87,7 @@ def bytes_of(*modules: torch.nn.Module) -> int:
     return sum(storages.values())
 
 
-def test_one_base_serves_both_and_only_adapters_are_added():
+def test_one_base_serves_both_only_adapters_are_added_and_a_whole_critic_begins_as_the_same_function():
     policy = tiny.adapted()
     critic = Critic(policy, adapters(), Ledger())
     base = sum(p.numel() * 4 for n, p in policy.named_parameters() if "lora_" not in n)
@@ -101,6 +101,10 @@ def test_one_base_serves_both_and_only_adapters_are_added():
     assert saved.keys() == critic.trained.keys() and all("lora_" in n or "head" in n for n in saved)
     actor = Learning(adapters(), tiny.policy(policy), Ledger()).actor
     assert critic.shape.adapter_weights == actor.shape.adapter_weights
+    with torch.no_grad():
+        for one in (critic, whole):
+            one.head.weight.copy_(torch.linspace(-1, 1, tiny.SHAPE["hidden_size"])[None])
+    torch.testing.assert_close(values(critic), values(whole), atol=1e-5, rtol=1e-5)
 
 
 def test_values_are_those_of_a_separate_critic_with_the_same_adapter():
@@ -115,16 +119,6 @@ def test_values_are_those_of_a_separate_critic_with_the_same_adapter():
             if "lora_" in name:
                 parameter.add_(1.0)
     torch.testing.assert_close(values(shared), values(alone), rtol=0, atol=0)
-
-
-def test_a_whole_critic_is_the_same_function_before_anything_trains():
-    policy = tiny.adapted()
-    adapter = Critic(policy, adapters(), Ledger())
-    whole = Critic(policy, adapters(critic__model__lora_rank=0), Ledger())
-    with torch.no_grad():
-        for critic in (adapter, whole):
-            critic.head.weight.copy_(torch.linspace(-1, 1, tiny.SHAPE["hidden_size"])[None])
-    torch.testing.assert_close(values(adapter), values(whole), atol=1e-5, rtol=1e-5)
 
 
 def test_neither_gradient_touches_the_other_adapter_or_the_base():

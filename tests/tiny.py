@@ -59,8 +59,7 @@ def model(family: str = "qwen2", seed: int = 0, **changes) -> Any:
     """A random model with weights large enough that logits differ from uniform."""
     config_class, model_class = FAMILIES[family]
     torch.manual_seed(seed)
-    built = model_class(config_class(**{**SHAPE, "initializer_range": 0.2, **changes})).eval()
-    return built
+    return model_class(config_class(**{**SHAPE, "initializer_range": 0.2, **changes})).eval()
 
 
 def adapted(dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
@@ -82,15 +81,6 @@ def assert_same(groups: Any, others: Any) -> None:
     for a, b in zip(chain(*groups), chain(*others), strict=True):
         assert a.ids.tolist() == b.ids.tolist() and a.finish_reason == b.finish_reason
         np.testing.assert_allclose(a.logprobs, b.logprobs, atol=2e-5)
-
-
-def states(decoder, ids, mask, index, responses):
-    """(B, T, d) states that predict responses (B, T) of full length, in the order that people think in."""
-    from rlkit.models.attention import Layout
-
-    present = torch.ones(responses.shape, dtype=torch.bool)
-    flat, b = decoder.states(ids, responses, Layout(mask.bool(), index, present)), len(responses)
-    return torch.cat((flat[:b, None], flat[b:].view(b, -1, flat.shape[-1])), 1)
 
 
 def batch(lengths: list[int], group_size: int = 2, seed: int = 0, prompt_length: int = 5) -> Batch:

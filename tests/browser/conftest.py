@@ -9,12 +9,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import nbformat
 import pytest
+import waiting
 
 ROOT = Path(__file__).parent.parent.parent
 SHOTS = Path(os.environ.get("RLKIT_SCREENSHOTS", Path(__file__).parent / "screenshots"))
@@ -79,22 +80,18 @@ def server(project, tmp_path_factory):
             command, stdout=log, stderr=log, env={**os.environ, **env, "OMP_NUM_THREADS": "1"}, cwd=project
         )
     try:
-        wait_for(f"http://127.0.0.1:{port}/api", process, home / "server.log")
+        waiting.wait_for(lambda: process.poll() is not None or answers(f"http://127.0.0.1:{port}/api"))
+        assert process.poll() is None, (home / "server.log").read_text()
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(20)
 
 
-def wait_for(url: str, process: subprocess.Popen, log: Path) -> None:
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(url, timeout=1)
-            return
-        except OSError:
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.2)
-    raise AssertionError(f"JupyterLab did not answer: {log.read_text()}")
+def answers(url: str) -> bool:
+    with suppress(OSError):
+        return urllib.request.urlopen(url, timeout=1).status == 200
+    return False
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from waiting import wait_for
 
 from .test_notebooks import RUN_ALL, shot
 
@@ -10,13 +11,9 @@ RUNNING = ".jp-InputPrompt:text-is('[*]:')"
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 
 
-def until(page, info, status: str) -> None:
-    """Wait until the run's own file says so: the words on the page stay a moment longer."""
-    for _ in range(300):
-        if json.loads(info.read_text())["status"] == status:
-            return
-        page.wait_for_timeout(300)
-    raise AssertionError(f"never {status}: {info.read_text()}")
+def status(info) -> str:
+    """What the run's own file says: the words on the page stay a moment longer."""
+    return json.loads(info.read_text())["status"]
 
 
 def button(page, name: str):
@@ -35,13 +32,13 @@ def test_stop_and_resume(lab, project):
     (info,) = (project / "outputs" / "buttons" / "runs").glob("*/run.json")
     assert page.locator(RUNNING).count()
     button(page, "Stop").click()
-    until(page, info, "stopped")
+    wait_for(lambda: status(info) == "stopped")
     page.wait_for_selector(RUNNING, state="detached")  # the cells after it have run, too
     shot(page, "9-stopped")
     button(page, "Resume").click()
-    until(page, info, "running")
+    wait_for(lambda: status(info) == "running")
     button(page, "Stop").click()
-    until(page, info, "stopped")
+    wait_for(lambda: status(info) == "stopped")
     button(page, "Resume").click()
     page.wait_for_selector(".jp-OutputArea :text('finished')", timeout=150_000)
     assert json.loads(info.read_text())["summary"]["steps"] == 150

@@ -48,7 +48,9 @@ def test_explorers(page):
     page.wait_for_selector(".jp-OutputArea img")
     shot(page, "11-law")
     before, drawn = words(page), pictures(page)
-    move(page, "alpha", 10)
+    slider = page.locator(".widget-slider", has=page.locator("label", has_text="alpha")).first
+    for _ in range(10):
+        slider.locator(".noUi-handle").press("ArrowRight")
     page.wait_for_function("old => !document.body.innerText.includes(old)", arg=before)
     page.wait_for_function(
         "old => [...document.querySelectorAll('.jp-OutputArea img')].some(i => !old.includes(i.src))", arg=drawn
@@ -72,13 +74,6 @@ def test_explorers(page):
     )
     onward.scroll_into_view_if_needed()
     shot(page, "13-samples")
-
-
-def move(page, name: str, times: int) -> None:
-    row = page.locator(".widget-slider", has=page.locator("label", has_text=name)).first
-    handle = row.locator(".noUi-handle")
-    for _ in range(times):
-        handle.press("ArrowRight")
 
 
 def choose(page, name: str, value: str) -> None:

@@ -1,10 +1,9 @@
 """The notebooks in a real JupyterLab in a real browser, as a person uses them."""
 
 import json
-import time
-from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 from rlkit import load
 
@@ -73,18 +72,7 @@ def test_ablations(lab, project):
     page.wait_for_selector("caption:has-text('samples of')", state="attached")
     shot(page, "5-samples")
     page.evaluate("void window.jupyterapp.commands.execute('docmanager:save')")
-    wait_until(lambda: has_picture(project / "notebooks" / "ablations.ipynb"))
-
-
-def has_picture(path: Path) -> bool:
-    return "image/png" in path.read_text()
-
-
-def wait_until(true, seconds: float = 15) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    wait_for(lambda: "image/png" in (project / "notebooks" / "ablations.ipynb").read_text(), 15)
 
 
 def test_train_is_interrupted_and_resumed(lab, project):
