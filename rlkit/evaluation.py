@@ -19,7 +19,7 @@ from scipy.stats import beta
 from rlkit.errors import UserError
 from rlkit.results.store import eval_row
 from rlkit.seeds import derive
-from rlkit.types import Rollout, Sampler, Task
+from rlkit.types import Sampler, Task
 
 if TYPE_CHECKING:
     from rlkit.config import Evaluation
@@ -152,17 +152,15 @@ def measure(
         rollouts = sample(chosen, sampler, policy, seed=stream, **options)
         grade(rollouts, router, policy)
         apart = {"suite": suite} if suites else {}
-        rows += [eval_row(r.task, i % section.n, _answer(r, policy)) | apart for i, r in enumerate(rollouts)]
+        for i, r in enumerate(rollouts):
+            assert r.reward is not None  # graded above
+            answer = {
+                "correct": r.reward.correct, "value": r.reward.value, "error": r.reward.error,
+                "tokens": int(r.mask.sum()), "finish_reason": r.finish_reason,
+                "response": policy.decode(r.response_ids),
+            }  # fmt: skip
+            rows.append(eval_row(r.task, i % section.n, answer) | apart)
     return summarise(rows, section.pass_at)
-
-
-def _answer(rollout: Rollout, policy: Any) -> dict[str, Any]:
-    reward = rollout.reward
-    assert reward is not None  # graded above
-    return {
-        "correct": reward.correct, "value": reward.value, "error": reward.error, "tokens": int(rollout.mask.sum()),
-        "finish_reason": rollout.finish_reason, "response": policy.decode(rollout.response_ids),
-    }  # fmt: skip
 
 
 def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int]) -> EvaluationResult:
