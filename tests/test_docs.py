@@ -40,18 +40,13 @@ from rlkit.types import Task
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
+def test_every_law_key_and_command_is_documented_and_the_reference_has_the_docstrings(tmp_path):
     pytest.importorskip("mkdocs", reason="needs pip install -e '.[docs]'")
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
-    return folder
-
-
-def test_every_law_key_and_command_is_documented_and_the_reference_has_the_docstrings(site):
     texts = {name: (site / f"{name}.html").read_text() for name in ("concepts/laws", "reference/configuration")}
     built_in = [name for name in laws if laws[name].function.__module__ == "rlkit.laws.forms"]
     assert [name for name in built_in if f"<code>{name}</code>" not in texts["concepts/laws"]] == []

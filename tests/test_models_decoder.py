@@ -115,17 +115,13 @@ def test_packed_rows_of_unequal_length_equal_the_models_own_forward(family, chec
             torch.testing.assert_close(a.grad, b.grad, atol=2e-5, rtol=1e-4, msg=name)
 
 
-LAYOUT = Layout(
-    torch.tensor([[1, 1, 1], [1, 0, 0]]).bool(),
-    torch.tensor([1, 0, 1]),
-    torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]]).bool(),
-)
-
-
 def test_the_ragged_places_are_each_responses_prompt_and_own_tokens():
+    prompts, present = [[1, 1, 1], [1, 0, 0]], [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
+    layout = Layout(torch.tensor(prompts).bool(), torch.tensor([1, 0, 1]), torch.tensor(present).bool())
     # Packed: prompt 0 at 0-2, prompt 1 at 3; the inputs of response 0 at 4-5, of response 2 at 6.
-    keys_at, prompts, (queries, keys, *longest) = LAYOUT.ragged
-    assert keys_at.tolist() == [3, 4, 5, 3, 6] and prompts[0].tolist() == [0, 3, 4] and prompts[2:] == (3, 3)
+    keys_at, of_prompts, (queries, keys, *longest) = layout.ragged
+    assert keys_at.tolist() == [3, 4, 5, 3, 6] and of_prompts[0].tolist() == [0, 3, 4]
+    assert of_prompts[2:] == (3, 3)
     assert queries.tolist() == [0, 2, 3] and keys.tolist() == [0, 3, 5] and longest == [2, 3]
 
 

@@ -3,7 +3,6 @@
 import itertools
 import math
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -293,38 +292,27 @@ def test_old_configs_are_read():
     assert config(algorithm__rollout_correction=2.0).id == config(algorithm__rollout_correction=given).id
 
 
-def enumerated():
-    """All episodes of a world of two binary turns under the even policy, with the exact gradient of the
-    expected return in the six logits: of the first turn, and of the second after either first action."""
+@pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
+def test_gae_over_turns_with_exact_values_points_along_the_exact_policy_gradient(lam):
+    """Over all episodes of a world of two binary turns under the even policy, of the expected return in six logits: of
+    the first turn, and of the second after either first action."""
     logits = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
     first, second = {0: 1.0, 1: -0.5}, {(0, 0): 0.0, (0, 1): 2.0, (1, 0): 4.0, (1, 1): -1.0}
-    logprobs, episodes, expected = logits.log_softmax(-1), list(itertools.product((0, 1), repeat=2)), 0.0
-    for a, b in episodes:
-        expected = expected + (logprobs[0, a] + logprobs[1 + a, b]).exp() * (first[a] + second[a, b])
-    assert isinstance(expected, torch.Tensor)
-    (gradient,) = torch.autograd.grad(expected, logits, retain_graph=True)
+    logprobs, episodes = logits.log_softmax(-1), list(itertools.product((0, 1), repeat=2))
+    chances = torch.stack([(logprobs[0, a] + logprobs[1 + a, b]).exp() for a, b in episodes])
+    earned = torch.tensor([first[a] + second[a, b] for a, b in episodes])
+    (exact,) = torch.autograd.grad((chances * earned).sum(), logits, retain_graph=True)
     mask = torch.tensor([[1.0, 1, 0, 1]] * 4)  # the first turn has two tokens
     rewards = torch.tensor([[0, first[a], 0, second[a, b]] for a, b in episodes])
     values = torch.tensor([[1.875, 9.0, 9.0, 1.0 if a == 0 else 1.5] for a, b in episodes])
     values[:, 0] = 0.5 * (1.0 + 1.0) + 0.5 * (-0.5 + 1.5)  # of the start: rewards and what follows
-    return SimpleNamespace(**locals())
-
-
-def estimate(world, advantages):
-    """The policy gradient that the advantages of turns give over all (equally likely) episodes."""
+    advantages, targets = algorithms.turn_gae(rewards, values, mask, 1.0, lam)
     terms = [
-        0.25 * (advantages[i, 0] * world.logprobs[0, a] + advantages[i, 3] * world.logprobs[1 + a, b])
-        for i, (a, b) in enumerate(world.episodes)
+        0.25 * (advantages[i, 0].double() * logprobs[0, a] + advantages[i, 3].double() * logprobs[1 + a, b])
+        for i, (a, b) in enumerate(episodes)
     ]
-    return torch.autograd.grad(torch.stack(terms).sum(), world.logits, retain_graph=True)[0]
-
-
-@pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
-def test_gae_over_turns_with_exact_values_points_along_the_exact_policy_gradient(lam):
-    world = enumerated()
-    advantages, targets = algorithms.turn_gae(world.rewards, world.values, world.mask, 1.0, lam)
-    ours, exact = estimate(world, advantages.double()).flatten(), world.gradient.flatten()
-    assert torch.cosine_similarity(ours, exact, dim=0) == pytest.approx(1.0, abs=1e-6)
+    (ours,) = torch.autograd.grad(torch.stack(terms).sum(), logits)
+    assert torch.cosine_similarity(ours.flatten(), exact.flatten(), dim=0) == pytest.approx(1.0, abs=1e-6)
     if lam == 1.0:  # targets are the returns from each turn on, on all of its tokens
         assert targets[:, 0].tolist() == pytest.approx([1, 3, 3.5, -1.5])
         assert targets[:, 1].tolist() == targets[:, 0].tolist()

@@ -25,11 +25,6 @@ LAG = {"async_training__trigger_parameter_sync_step": 3, "algorithm__rollout_cor
 LAG |= {"actor__entropy_coeff": 0.01}
 
 
-@pytest.fixture(scope="module")
-def policy():
-    return load_policy(config().model)
-
-
 def answered(task, right: bool) -> Rollout:
     ids = np.ones(1, np.int64)
     return Rollout(task, ids, ids, ids, np.zeros(1, np.float32), "stop", reward=Reward.of(right))
@@ -125,8 +120,9 @@ INTERRUPTION = {"enable": True, "reserve": 8, "phrase": PHRASE}
 CUT = {"rollout__interruption": INTERRUPTION, "data__max_response_length": 12}
 
 
-def test_an_answer_that_does_not_end_is_told_to_and_the_loss_leaves_those_words_out(policy, monkeypatch):
+def test_an_answer_that_does_not_end_is_told_to_and_the_loss_leaves_those_words_out(monkeypatch):
     c = config(**CUT)
+    policy = load_policy(c.model)
     phrase = tuple(policy.tokenizer.encode(PHRASE, add_special_tokens=False))
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     tasks, limits = TaskStream(c, []).batch(1), Limits(12, reserve=8, phrase=phrase)

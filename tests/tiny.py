@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from rlkit.config import RunConfig
+from rlkit.config import Model, RunConfig
+from rlkit.models.loading import Policy, add_lora
 from rlkit.params import override, validate
 from rlkit.results.store import Run, read_jsonl
 from rlkit.types import Batch
@@ -64,9 +65,6 @@ def model(family: str = "qwen2", seed: int = 0, **changes) -> Any:
 
 def adapted(dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
     """The random model with a LoRA adapter on all its layers, over a frozen base of `dtype`."""
-    from rlkit.config import Model
-    from rlkit.models.loading import add_lora
-
     return add_lora(model(seed=seed).to(dtype), Model(lora_rank=4), seed).eval()
 
 
@@ -106,8 +104,6 @@ def batch(lengths: list[int], group_size: int = 2, seed: int = 0, prompt_length:
 
 def policy(model: Any) -> Any:
     """The model as a policy that nobody asks for text."""
-    from rlkit.models.loading import Policy
-
     tokenizer: Any = None
     return Policy(model, tokenizer, (), 0)
 

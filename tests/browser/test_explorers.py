@@ -28,22 +28,17 @@ rlkit.sample_browser(base.folder)
 """
 
 
-@pytest.fixture
-def page(lab, project):
-    cells = [nbformat.v4.new_code_cell(source) for source in (LAW, SAMPLES)]
-    python = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    content = nbformat.v4.new_notebook(cells=cells, metadata=python)
-    nbformat.write(content, project / "notebooks" / "explorers.ipynb")
-    opened = lab("explorers")
-    opened.evaluate(RUN_ALL)
-    return opened
-
-
 def words(page) -> str:
     return page.locator(".widget-html-content", has_text="RMS residual").inner_text()
 
 
-def test_explorers(page):
+def test_explorers(lab, project):
+    cells = [nbformat.v4.new_code_cell(source) for source in (LAW, SAMPLES)]
+    python = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    content = nbformat.v4.new_notebook(cells=cells, metadata=python)
+    nbformat.write(content, project / "notebooks" / "explorers.ipynb")
+    page = lab("explorers")
+    page.evaluate(RUN_ALL)
     page.wait_for_selector(".widget-html-content:has-text('RMS residual')")
     page.wait_for_selector(".jp-OutputArea img")
     shot(page, "11-law")
