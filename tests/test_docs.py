@@ -78,14 +78,8 @@ table = figures.curve_table(df, "step", "eval/pass@1", "cell").rename(columns={"
 
 
 def blocks(language: str) -> list:
-    found = [(page, *b) for page in PAGES for b in BLOCK.findall((ROOT / page).read_text())]
-    counted: dict[str, int] = {}
-    result = []
-    for page, kind, text in found:
-        counted[page] = counted.get(page, 0) + 1
-        if kind == language:
-            result.append(pytest.param(page, text, id=f"{page}-{counted[page]}"))
-    return result
+    found = [(page, *block) for page in PAGES for block in BLOCK.findall((ROOT / page).read_text())]
+    return [pytest.param(page, text, id=page) for page, kind, text in found if kind == language]
 
 
 def python(code: str) -> str:

@@ -45,14 +45,11 @@ def rewards(*rollouts) -> list[list[float]]:
     return collate(rollouts, range(len(rollouts)), 0, "cpu").rewards.tolist()
 
 
-def test_the_answers_reward_lies_on_the_last_sampled_token():
+def test_rewards_lie_on_the_last_sampled_token_or_on_that_of_each_turn():
     one, two = rollout(Reward.of(True, 0.5)), rollout(Reward.of(True), mask=[1, 1, 0, 0])
     assert rewards(one, two) == [[0, 0, 0.5, 0], [0, 1, 0, 0]]
     with pytest.raises(ValueError, match="not graded"):
         rewards(one, rollout(FAILED))
-
-
-def test_turn_rewards_lie_on_the_last_token_of_each_turn():
     r = rollout(Reward.of(True, 3.0), mask=[1, 1, 0, 0, 1, 0, 1, 1], turn_rewards=[0.5, 1.0, 1.5])
     assert rewards(r, rollout(Reward.of(True)))[0] == [0, 0.5, 0, 0, 1.0, 0, 0, 1.5]
     with pytest.raises(ValueError, match="2 turn rewards for 3 turns"):

@@ -70,14 +70,10 @@ def test_the_sampler_knows_what_the_trainer_will_take(monkeypatch):
 GIB = 2**30
 
 
-@pytest.fixture
-def card(monkeypatch):
+def test_vllm_gets_what_it_can_use_serves_where_one_sequence_fits_and_warns_where_few_do(monkeypatch):
     """60 of 80 GiB are free, 5 held by this run."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 5 * GIB)
-
-
-def test_vllm_gets_what_it_can_use_and_a_card_that_is_too_small_is_said(card):
     sequence, beside = 28_672 * 768, beside_cache(3 * GIB, rows=512, vocab=151_936)
     found = vllm.memory_options(beside, sequence, rows=512)
     assert found["kv_cache_memory_bytes"] == 512 * sequence
@@ -92,9 +88,6 @@ def test_vllm_gets_what_it_can_use_and_a_card_that_is_too_small_is_said(card):
         UserError, match=r"needs 67.0 GiB .* 60.0 of 80.0 GiB are free .5.0 held .* 0.0 more, about 15.0"
     ):
         vllm.memory_options(beside=66 * GIB, sequence=GIB, rows=1)
-
-
-def test_vllm_serves_long_responses_where_one_fits_and_warns_where_few_do(card):
     sequence = GIB  # 28 layers × 4 key heads × 128 × 2 × 2 bytes × 18,700 tokens of a 7B model
     with pytest.warns(UserWarning, match="room for 35 sequences of full length at a time, of 512"):
         found = vllm.memory_options(20 * GIB, sequence, rows=512)
