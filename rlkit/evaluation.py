@@ -80,10 +80,9 @@ def bootstrap_mean(
 
 
 def pass_rate(
-    correct: Sequence[float] | np.ndarray, prompts: Sequence[Any] | np.ndarray | None = None, level: float = 0.95,
-    average: Average = "macro",
-) -> Interval:  # fmt: skip
-    """The share of right samples with its interval, as a run, a table and a figure give it.
+    correct: Sequence[float] | np.ndarray, prompts: Sequence[Any] | np.ndarray | None = None, average: Average = "macro"
+) -> Interval:
+    """The share of right samples with its interval of 95 %, as a run, a table and a figure give it.
 
     The interval is the exact binomial one (Clopper-Pearson) of as many trials as have the variance that is seen between
     prompts (Korn and Graubard 1998); where all samples are right, or all wrong, of as many as prompts. It is never of
@@ -95,7 +94,7 @@ def pass_rate(
     total, size = np.append(total, [0.0, size.mean()]), np.append(size, [size.mean()] * 2)
     q = total.sum() / size.sum()
     trials = max(float(q * (1 - q) * size.sum() ** 2 / ((total - q * size) ** 2).sum()) - 2, 1.0)
-    a, right, wrong = (1 - level) / 2, p * trials, (1 - p) * trials
+    a, right, wrong = (1 - 0.95) / 2, p * trials, (1 - p) * trials
     low = 0.0 if p <= 0 else float(beta.ppf(a, right, wrong + 1))
     high = 1.0 if p >= 1 else float(beta.ppf(1 - a, right + 1, wrong))
     reach = 1 - a ** (1 / count)  # the end where no prompt is right

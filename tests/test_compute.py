@@ -12,7 +12,6 @@ from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlkit.compute import Ledger, Shape, Work
-from rlkit.config import Actor, Algorithm, Model, RunConfig
 from rlkit.models.decoder import Decoder
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training.loop import learn
@@ -76,16 +75,12 @@ class CountedLedger(Ledger):
 @pytest.mark.parametrize(*table("compute_steps"), ids=str)
 def test_every_phase_of_a_step_is_counted_within_two_percent(changes):
     """Wide layers and short sequences, where what dense attention computes behind the mask is under a percent."""
-    sections = {"algorithm": Algorithm, "actor": Actor, "model": Model}
-    content: dict = {"data": {"train_batch_size": 4, "max_response_length": 8}, "rollout": {"n": 2}}
-    for key, value in changes.items():
-        name = next(name for name, section in sections.items() if key in section.model_fields)
-        content.setdefault(name, {})[key] = value
-    c = RunConfig.model_validate(content)
+    base = {"data": {"train_batch_size": 4, "max_response_length": 8}, "rollout": {"n": 2}}
+    c = tiny.configured(base, **changes)
     big: dict = dict(vocab_size=400, hidden_size=256, intermediate_size=512, num_attention_heads=4, head_dim=64)
     model, reference = tiny.model(**big), Decoder(tiny.model(seed=1, **big), frozen=True)
-    if rank := changes.get("lora_rank"):
-        model = get_peft_model(model, LoraConfig(r=rank, target_modules="all-linear"))
+    if c.model.lora_rank:
+        model = get_peft_model(model, LoraConfig(r=c.model.lora_rank, target_modules="all-linear"))
     batch = tiny.batch([8] * 8, prompt_length=6)
     batch.baselines = torch.zeros(8)
     kl = c.actor.use_kl_loss or c.algorithm.use_kl_in_reward
