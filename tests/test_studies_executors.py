@@ -146,7 +146,7 @@ def test_a_job_whose_number_is_not_known_yet_is_cancelled(slurm, tmp_path, monke
     wait_for(Path("queued").exists)
     assert job is not None
     job.interrupt()
-    job.wait()
+    wait_for(job.done)
     assert not Path("queued").exists() and "--job-name=mine-" in Path("submitted").read_text()
 
 

@@ -34,19 +34,16 @@ class Backtest:
         return f"{self.fit!r} on {len(self.held_out)} held-out rows: {told}"
 
 
-def backtest(
-    df: pd.DataFrame, law: str | Law, *, y: str, x: Any = None, holdout: Any = None, **options: Any
-) -> Backtest:
+def backtest(df: pd.DataFrame, law: str | Law, *, y: str, x: Any = None, **options: Any) -> Backtest:
     """Fit without the rows that `holdout` chooses or whose `held_out` is true, and predict them; rows that `exclude`
     leaves out are neither. Options and errors are those of `fit`, without group; nothing held out is one, too."""
     if options.get("group") is not None:
         raise UserError("backtest takes one group at a time: select its rows first.")
-    held = tables.frozen(df) | tables.choose(df, holdout, "holdout")[0]
-    held &= ~tables.choose(df, options.get("exclude"), "exclude")[0]
-    if not held.any():
+    _, held, _ = tables.leave_out(df, options.get("exclude"), options.get("holdout"))
+    if held.empty:
         raise UserError("Nothing is held out: give holdout=, e.g. 'N > 1e9', or a column 'held_out'.")
-    without = fit(df, law, y=y, x=x, holdout=holdout, **options)
-    unread = df.loc[held].drop(columns=tables.HELD_OUT, errors="ignore")
+    without = fit(df, law, y=y, x=x, **options)
+    unread = held.drop(columns=tables.HELD_OUT, errors="ignore")
     rows = unread.join(without.predict(unread, band="prediction"))
     observed = tables.numbers(unread, y, "y")
     rows["prediction_error"] = error = rows["prediction"].to_numpy() - observed
@@ -55,10 +52,7 @@ def backtest(
     return Backtest(without, rows, rmse, float(error.mean()), float(rows["inside"].mean()))
 
 
-def compare(
-    df: pd.DataFrame, laws: Sequence[str | Law], *, y: str, x: Mapping[str, str] | str | None = None,
-    holdout: Any = None, **options: Any,
-) -> pd.DataFrame:  # fmt: skip
+def compare(df: pd.DataFrame, laws: Sequence[str | Law], *, y: str, x: Any = None, **options: Any) -> pd.DataFrame:
     """Rank two laws or more by their error on rows that none of them saw (`backtest`). A UserError where every law
     failed, or as `fit`. x: column names for all the laws together; each takes those it has. options: those of `fit`;
     residuals are taken in ln y for every law unless log=False or y is not positive. Returns a row a law, best first:
@@ -76,7 +70,7 @@ def compare(
             own = {c: column for c, column in x.items() if c in form.columns}
             columns = own or (next(iter(x.values())) if len(x) == len(form.columns) == 1 else own)
         try:
-            test = backtest(df, form, y=y, x=columns, holdout=holdout, **options)
+            test = backtest(df, form, y=y, x=columns, **options)
         except UserError as error:
             rows.append({"law": name, "failed": str(error)})
             continue

@@ -153,7 +153,7 @@ def fit(
     space: Space = form.space if log is None else "linear"
     if log:
         space = "loglog" if form.space == "loglog" else "log"
-    kept, record = table.leave_out(df, exclude, holdout)
+    kept, _, record = table.leave_out(df, exclude, holdout)
     options = {"weights": weights, "cluster": cluster, "block": block}
 
     def one(part: pd.DataFrame, notes: Sequence[str] = ()) -> LawFit:
@@ -163,10 +163,8 @@ def fit(
             _ = made.resampled  # what is wrong with the resamples that were asked for is said now
         return made
 
-    return one(kept) if group is None else _groups(df, kept, group, one)
-
-
-def _groups(df: pd.DataFrame, kept: pd.DataFrame, group: str, one: Any) -> dict[Any, LawFit]:
+    if group is None:
+        return one(kept)
     values = table.column(df, group, "group")
     if values.nunique() < 2:
         raise UserError(f"group {group!r} has {values.nunique()} value in {len(df)} rows: leave group out.")

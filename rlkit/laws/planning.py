@@ -200,7 +200,10 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     seeds = seeds_needed(told, spread or _refuse("spread"), config.error) if told else ""
     if seeds and not (config.budget or config.design):
         return PlanResult({}, None, None, seeds)
-    record = _record(config.fit)
+    record: Any = read_json(Path(config.fit)) if config.fit is not None else {"params": {}}
+    record = record.get("fit", record)  # of a study's analysis/law.json
+    if not isinstance(record, dict) or not isinstance(record.get("params"), dict):
+        raise UserError(f"fit is {config.fit!r}, which is not a file that LawFit.to_json wrote.")
     law = resolve(config.law or record.get("law") or _refuse("law"))
     fitted = record if record.get("law") == law.name else {}
     if not config.budget and not config.design:
@@ -259,14 +262,3 @@ def _beyond(fitted: Mapping[str, Any], allocation: pd.DataFrame) -> list[str]:
 
 def _refuse(key: str) -> Any:
     raise UserError(f"The plan has no {key}: give it, or fit: with a file that LawFit.to_json wrote.")
-
-
-def _record(path: str | None) -> dict[str, Any]:
-    """What LawFit.to_json wrote to a file, or a study's analysis/law.json."""
-    if path is None:
-        return {}
-    record = read_json(Path(path))
-    record = record.get("fit", record)
-    if not isinstance(record, dict) or not isinstance(record.get("params"), dict):
-        raise UserError(f"fit is {path!r}, which is not a file that LawFit.to_json wrote.")
-    return record

@@ -94,17 +94,6 @@ def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
     return mask
 
 
-def frozen(df: pd.DataFrame) -> np.ndarray:
-    """(n,) bool: the rows with a true `held_out`; a UserError where it is not true or false, or df is no table."""
-    if not isinstance(df, pd.DataFrame) or not len(df):
-        raise UserError("The data must be a pandas DataFrame with at least one row.")
-    if HELD_OUT not in df.columns:
-        return np.zeros(len(df), dtype=bool)
-    known = df[HELD_OUT].map(lambda v: not isinstance(v, str) and not pd.isna(v) and v in (0, 1))
-    _refuse(df, ~known.to_numpy(dtype=bool), f"{HELD_OUT} is neither true nor false", "write true or false")
-    return df[HELD_OUT].to_numpy(dtype=bool, copy=True)
-
-
 def choose(df: pd.DataFrame, rules: Any, role: str) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The rows (n,) that one rule or several choose, and how many each does; a UserError for one that chooses none."""
     gone, record = np.zeros(len(df), dtype=bool), []
@@ -119,17 +108,22 @@ def choose(df: pd.DataFrame, rules: Any, role: str) -> tuple[np.ndarray, list[di
     return gone, record
 
 
-def leave_out(df: pd.DataFrame, exclude: Any, holdout: Any) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The rows that may be fitted, and the record of the others; a UserError where none is left."""
-    held = frozen(df)
+def leave_out(df: pd.DataFrame, exclude: Any, holdout: Any) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """The rows that may be fitted, those held out, and the record of all others; a UserError where none may be fitted,
+    where `held_out` is not true or false, or where df is no table."""
+    if not isinstance(df, pd.DataFrame) or not len(df):
+        raise UserError("The data must be a pandas DataFrame with at least one row.")
     excluded, record = choose(df, exclude, "exclude")
-    chosen, tail = choose(df, holdout, "holdout")
+    held, tail = choose(df, holdout, "holdout")
     if HELD_OUT in df.columns:
-        tail.append({"rule": f"{HELD_OUT} in [True]", "rows": int(held.sum())})
-    gone = held | excluded | chosen
-    if gone.all():
+        known = df[HELD_OUT].map(lambda v: not isinstance(v, str) and not pd.isna(v) and v in (0, 1))
+        _refuse(df, ~known.to_numpy(dtype=bool), f"{HELD_OUT} is neither true nor false", "write true or false")
+        frozen = df[HELD_OUT].to_numpy(dtype=bool)
+        tail.append({"rule": f"{HELD_OUT} in [True]", "rows": int(frozen.sum())})
+        held = held | frozen
+    if (held | excluded).all():
         raise UserError(f"exclude and holdout leave none of the {len(df)} rows to fit.")
-    return df.loc[~gone], {"rows": len(df), "exclude": record, "holdout": tail}
+    return df.loc[~(held | excluded)], df.loc[held & ~excluded], {"rows": len(df), "exclude": record, "holdout": tail}
 
 
 def number(text: Any) -> float:

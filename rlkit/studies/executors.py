@@ -49,9 +49,6 @@ class Job:
         """Whether it has ended, in whatever way."""
         return self._process.poll() is not None
 
-    def wait(self) -> None:
-        self._process.wait()
-
     def problem(self) -> str | None:
         """The last lines of one that failed; None for one that succeeded, whose log is dropped."""
         status = self._process.wait()

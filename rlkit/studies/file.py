@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, PositiveInt
 
 from rlkit.config import RunConfig, Section, load
 from rlkit.errors import UserError
-from rlkit.params import flatten, override, read_yaml, validate
+from rlkit.params import override, read_yaml, validate
 
 if TYPE_CHECKING:
     from rlkit.studies.plan import PlannedRun
@@ -176,11 +176,6 @@ def inert_keys(config: RunConfig, keys: Iterable[str]) -> dict[str, str]:
             if any(f"{key}.".startswith(f"{name}.") for name in own.split()) and unused(config):
                 found.setdefault(key, why)
     return found
-
-
-def set_keys(config: RunConfig) -> list[str]:
-    """The dotted keys that a params file or an override has set."""
-    return list(flatten(config.model_dump(exclude_unset=True)))
 
 
 def inert_factors(runs: "Sequence[PlannedRun]") -> dict[str, str]:

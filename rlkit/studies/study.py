@@ -1,13 +1,11 @@
 """Studies: the runs of a plan, trained through a notebook, largest first, and analysed by another."""
 
 import json
-import signal
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +18,7 @@ from rlkit.studies import terminal
 from rlkit.studies.executors import Executor, Job, LocalExecutor, make_executor
 from rlkit.studies.notebook import parameters_of
 from rlkit.studies.plan import Plan, PlannedRun, make_plan
+from rlkit.training.interrupt import Interrupt
 
 HEARD = 1.0  # seconds after which a run that is to end has begun its last step
 LOSSES = 3  # times that a run may be lost with its machine without getting a step further
@@ -72,7 +71,7 @@ def study(
     runs, failed = [run.id for run in plan.runs], dict[str, str]()
     if not dry_run:
         plan.record()
-        with _terminate_as_interrupt():
+        with Interrupt():  # of a batch system, too
             failed = train_all(plan, chosen)
             if analyse and not failed:
                 failed = analyse_all(plan)
@@ -162,21 +161,7 @@ def analyse_all(plan: Plan) -> dict[str, str]:
     terminal.say(f"Analysing all runs: {source}")
     job = Job(_execution(source, target, plan.analysis), target.with_suffix(".log"), {})
     try:
-        job.wait()
+        return {"analysis": problem} if (problem := job.problem()) is not None else {}
     except KeyboardInterrupt:
         job.kill()
         raise
-    return {"analysis": problem} if (problem := job.problem()) is not None else {}
-
-
-@contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM, as sent by batch systems, ends a study as Ctrl-C does; in other threads signals are the caller's."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

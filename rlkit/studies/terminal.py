@@ -22,7 +22,7 @@ from rlkit.params import flatten
 from rlkit.results.progress import ACTIVE, config_of, kept_step, run_state
 from rlkit.results.read import planned_runs, run_folders
 from rlkit.results.store import read_json
-from rlkit.studies.file import inert_factors, inert_keys, inert_sentences, set_keys
+from rlkit.studies.file import inert_factors, inert_keys, inert_sentences
 
 if TYPE_CHECKING:
     from rlkit.studies.plan import Cost, Plan, PlannedRun
@@ -117,7 +117,7 @@ def run_plan(config: RunConfig, root: Path) -> str:
     standing = _continuation(step, total) if step < total else "all steps are done"
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
     head = f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}"
-    cautions = inert_sentences(inert_keys(config, set_keys(config)))
+    cautions = inert_sentences(inert_keys(config, flatten(config.model_dump(exclude_unset=True))))
     return "\n".join([head, f"{standing}: {about}", *cautions])
 
 
