@@ -6,7 +6,7 @@ exits with status 2.
 
 import json
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -88,20 +88,20 @@ def _plan_run(config: RunConfig, root: Path) -> None:
     from rlkit.studies.terminal import run_plan
     from rlkit.training.checks import preflight
 
-    if config.trainer.backend == "local":
-        preflight(config)
-        return typer.echo(f"{run_plan(config, root)}\n{fit(config).verdict()}")
-    from rlkit.verl.config import check
+    local = config.trainer.backend == "local"
+    if not local:
+        from rlkit.verl.config import check
 
-    check(config)
+        check(config)
     preflight(config)
     typer.echo(run_plan(config, root))
-    with suppress(UserError):  # there is no GPU here, or the model's shape is not known
+    with nullcontext() if local else suppress(UserError):  # no GPU is here, or the model's shape is not known
         typer.echo(fit(config).verdict())
-    typer.echo("Composing verl's configuration …", err=True)
-    from rlkit.verl.backend import dry_run
+    if not local:
+        typer.echo("Composing verl's configuration …", err=True)
+        from rlkit.verl.backend import dry_run
 
-    typer.echo(dry_run(config, root))
+        typer.echo(dry_run(config, root))
 
 
 @app.command(rich_help_panel="Runs and studies")
@@ -469,15 +469,12 @@ def main() -> None:
     """The console script: bad input is one sentence and status 2, Ctrl-C is status 130."""
     plain_warnings()
     try:
-        app()
+        return app()
     except UserError as error:
-        sys.exit(_say(f"Error: {error}", 2))
+        sentence, status = f"Error: {error}", 2
     except RunStopped as error:
-        sys.exit(_say(f"Stopped: {error}", 1))
+        sentence, status = f"Stopped: {error}", 1
     except KeyboardInterrupt:
-        sys.exit(_say("Interrupted.", 130))
-
-
-def _say(sentence: str, status: int) -> int:
+        sentence, status = "Interrupted.", 130
     typer.echo(sentence, err=True)
-    return status
+    sys.exit(status)

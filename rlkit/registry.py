@@ -51,11 +51,10 @@ def load_plugins(files: Iterable[str]) -> None:
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
-        except UserError:
-            del sys.modules[name]
-            raise
         except (Exception, SystemExit) as error:
             del sys.modules[name]
+            if isinstance(error, UserError):
+                raise
             lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
             where = f", line {[*lines, getattr(error, 'lineno', '?')][0]}"
             problem = f"{type(error).__name__}: {error}"
@@ -129,21 +128,14 @@ class Registry:
             self._loaded = False  # else half a registry would call known names unknown
             raise
 
-    def names(self) -> list[str]:
-        self._load()
-        return sorted(self._entries)
-
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names())
-
-    def __contains__(self, name: object) -> bool:
         self._load()
-        return name in self._entries
+        return iter(sorted(self._entries))
 
     def __getitem__(self, name: str) -> Any:
         self._load()
         if name not in self._entries:
-            near, known = did_you_mean(name, self._entries), ", ".join(self.names())
+            near, known = did_you_mean(name, self._entries), ", ".join(self)
             raise UserError(f"Unknown {self.what} {name!r}.{near} Known: {known}. {self.hint}".strip())
         return self._entries[name]
 
@@ -164,7 +156,7 @@ class Registry:
         kind = value.get("kind") if isinstance(value, dict) else None
         if not isinstance(kind, str):
             given = "" if kind is None else f"its kind is {kind!r}: "
-            raise UserError(f"{given}the {self.what} needs a 'kind', one of {', '.join(self.names())}.")
+            raise UserError(f"{given}the {self.what} needs a 'kind', one of {', '.join(self)}.")
         component = self[kind]
         fields = getattr(component, "model_fields", {})
         if "kind" not in fields:

@@ -26,7 +26,7 @@ def rows(mark):
     """Every registered scorer with every injection, in the places where answers stand.
 
     Python, sympy, format strings, pickles and YAML tags that would write the environment to a file."""
-    named = [*(name.replace("*", "x") for name in scorers.names()), *ATTACKED]
+    named = [*(name.replace("*", "x") for name in scorers), *ATTACKED]
     each = {name if name.startswith("reasoning_gym__") else resolve(name): name for name in named}
     texts = [case["text"].replace("MARK_FILE", str(mark)) for case in records("injections")]
     for source in each.values():

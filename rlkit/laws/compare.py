@@ -119,9 +119,8 @@ def recover(one: LawFit, replicates: int = 100, seed: int = 0) -> Recovery:
         told = f"is rejected by its own data (p = {test.p:.2g}), so copies of it say nothing of its intervals"
         raise UserError(f"The law {one.law.name!r} {told}: fit another law.")
     names, space, found = one.law.free, one.problem.space, []
-    kind = "residual" if one.resampled is None else one.resampled.kind
     rng = generator("laws", "recover", seed)
-    for i, value in enumerate(draw_values(one, kind, replicates, rng)):
+    for i, value in enumerate(draw_values(one, replicates, rng)):
         rows = replace(one.table, y=to_space(value, space, "linear")[0])
         options = {"count": min(one.count, 200), "kind": one.kind, "seed": i}
         with suppress(UserError):

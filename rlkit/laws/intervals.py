@@ -132,11 +132,11 @@ def draw_weights(table: Table, count: int, rng: np.random.Generator) -> np.ndarr
     return np.bincount(chosen.ravel(), minlength=count * n).reshape(count, n) * table.weights
 
 
-def draw_values(found: Optimum, kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
+def draw_values(found: Optimum, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) values in residual space: what is predicted, with noise like the residuals. Single residuals are
     divided by `Optimum.sizes`, centred and inflated by sqrt(n/(n - p))."""
     n = len(found.table)
-    if kind == "autoregressive":
+    if found.table.order is not None:
         noise = Autoregression(found).draw(count, rng)
     elif found.table.cluster is not None:
         noise = wild(found, count, rng)
@@ -172,7 +172,7 @@ def resample(found: Optimum, kind: str, count: int, seed: int) -> Draws:
         if cells.max() <= 400:  # at least as many distinct points as parameters
             usable = ((weights > 0) @ np.eye(cells.max() + 1)[cells] > 0).sum(axis=1) >= len(found.law.free)
     else:
-        y = draw_values(found, kind, count, rng)
+        y = draw_values(found, count, rng)
     others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
     solved = refit(replace(found.problem, central=False), found.loss, pool, found.z, y, weights, others)
     usable &= np.isfinite(solved.objective)  # one that still walks has run away, and is counted

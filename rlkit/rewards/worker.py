@@ -143,7 +143,7 @@ def main() -> None:
     """Fork and kill workers as the router's process asks for it, until that ends. Standard input is its socket."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # the sandboxes of killed workers become children of this process
     warnings.simplefilter("ignore", SyntaxWarning)  # of answers that are read as Python
-    scorers.names()  # imports them
+    list(scorers)  # imports them
     # This imports more, and makes pint's registry of units.
     grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})
     server, workers = socket.socket(fileno=0), dict[int, int]()  # process ids by number

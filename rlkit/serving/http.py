@@ -233,7 +233,7 @@ def create_app(
         domains: environments by name, with the options that the policy was trained with; others get defaults.
         sampler: any Sampler that holds the policy's weights.
     """
-    environments.names()  # imports them all, before the first request has to wait for it
+    list(environments)  # imports them all, before the first request has to wait for it
     solver = Solver(policy, sampler, dict(domains), settings or Settings())
     handlers: Any = {**dict.fromkeys(STATUSES, _failed), RequestValidationError: _invalid}
     app = FastAPI(title="rlkit", version=__version__, exception_handlers=handlers)

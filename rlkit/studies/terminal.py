@@ -25,7 +25,7 @@ from rlkit.results.store import read_json
 from rlkit.studies.file import inert_factors, inert_keys, inert_sentences
 
 if TYPE_CHECKING:
-    from rlkit.studies.plan import Cost, Plan, PlannedRun
+    from rlkit.studies.plan import Plan, PlannedRun
 
 _COLOURS = dict.fromkeys(ACTIVE, "green") | {
     "stopped": "yellow", "lost": "bold red", "failed": "bold red", "unreadable": "bold red", "waiting": "dim",
@@ -159,21 +159,17 @@ def show_plan(plan: "Plan", workers: int) -> None:
         words = (f"{flops:.1e}", duration(seconds)) if math.isfinite(flops) else ("", "")
         table.add_row(escape(name), held, *words, status)
     console.print(table)
-    say(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {left_words(left, workers)}.")
-    for caution in inert_sentences(inert_factors(plan.runs)):
-        say(caution, style="yellow")
-
-
-def left_words(left: Sequence["Cost"], workers: int) -> str:
-    """What runs will cost together, in words."""
-    if not left:
-        return "trained, only their notebooks are missing"
     flops, ends = sum(cost for cost, _ in left), [0.0] * workers
-    if not math.isfinite(flops):
-        return "the cost is unknown where the model is not on this machine yet"
     for _, seconds in left:  # each on the worker that is free first
         ends[ends.index(min(ends))] += seconds
-    return f"{flops:.1e} FLOPs, about {duration(max(ends))} with {workers} at a time on an idle machine"
+    words = f"{flops:.1e} FLOPs, about {duration(max(ends))} with {workers} at a time on an idle machine"
+    if not math.isfinite(flops):
+        words = "the cost is unknown where the model is not on this machine yet"
+    elif not left:
+        words = "trained, only their notebooks are missing"
+    say(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {words}.")
+    for caution in inert_sentences(inert_factors(plan.runs)):
+        say(caution, style="yellow")
 
 
 def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> None:
