@@ -143,12 +143,9 @@ def test_few_rows_widen_the_interval_of_an_allocation_as_they_do_that_of_the_fit
     assert again is not None and again.iloc[0].to_dict() == pytest.approx(row.to_dict(), rel=1e-9)
 
 
-def grid(N, D):
-    return pd.DataFrame([(n, d) for n in N for d in D], columns=["N", "D"])
-
-
 def test_a_strong_design_has_the_intervals_of_the_information_matrix():
-    runs = grid(np.geomspace(5e7, 1e10, 6), np.geomspace(1e9, 3e11, 6))
+    cells = np.meshgrid(np.geomspace(5e7, 1e10, 6), np.geomspace(1e9, 3e11, 6), indexing="ij")
+    runs = pd.DataFrame(dict(zip("ND", map(np.ravel, cells), strict=True)))
     found = design("chinchilla", runs, params=CHINCHILLA, noise=0.001, draws=1000)
     J = gradient(runs["N"], runs["D"])
     width = 2 * 1.96 * 0.001 * np.sqrt(np.diagonal(np.linalg.inv(J.T @ J)))

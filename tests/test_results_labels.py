@@ -21,10 +21,6 @@ from rlkit.sizing import doctor
 from rlkit.studies.terminal import status_table
 
 
-def lr(rate: float, **changes):
-    return config(actor={"optim": {"lr": rate}}, **changes)
-
-
 @pytest.mark.parametrize(*table("results_labels"))
 def test_what_differs_is_named_without_what_goes_along_and_no_two_experiments_have_one_label(runs, names):
     assert labels([flatten(config(**run).model_dump(mode="json")) for run in runs]) == names
@@ -34,8 +30,8 @@ def test_what_differs_is_named_without_what_goes_along_and_no_two_experiments_ha
 def by_hand(tmp_path_factory):
     """Three runs without a study's file, two of which differ in their seeds only."""
     root = tmp_path_factory.mktemp("outputs")
-    for run in (lr(1e-3), lr(1e-4), lr(1e-4, seed=1)):
-        write_run(root, run, 10_000)
+    for rate, seed in ((1e-3, 0), (1e-4, 0), (1e-4, 1)):
+        write_run(root, config(seed=seed, actor={"optim": {"lr": rate}}), 10_000)
     return root / "sizes"
 
 

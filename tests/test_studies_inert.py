@@ -48,15 +48,10 @@ def test_a_dry_run_of_a_run_or_a_study_says_which_keys_do_nothing(tmp_path):
         assert "changes nothing" not in CliRunner().invoke(app, [*call, f"{used}.ppo_epochs=2"]).output
 
 
-@pytest.fixture
-def twins(tmp_path):
-    """A study of two cells with equal runs and a third that differs."""
+def test_identical_cells_are_named_in_the_summary_and_in_captions(tmp_path):
     cells = (("a", 0.2, 10_000), ("b", 0.4, 10_000), ("c", 0.6, 30_000))
     runs = [(config(actor={"clip_ratio_high": clip}), size, {"cell": name}) for name, clip, size in cells]
-    return write_study(tmp_path, runs)
-
-
-def test_identical_cells_are_named_in_the_summary_and_in_captions(twins):
+    twins = write_study(tmp_path, runs)
     points = final(read(twins))
     assert equal_cells_sentence(points).endswith("step for step: a, b.")
     study = StudyData(twins)

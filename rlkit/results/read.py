@@ -82,7 +82,19 @@ def run_facts(folders: Sequence[Path], configs: list[dict[str, Any]] | None = No
     configs = [_whole(folder, read_config) or {} for folder in folders] if configs is None else configs
     studies = [folder.parent.parent for folder in folders]
     plans = {study: planned_runs(study) for study in dict.fromkeys(studies)}
-    facts = [_run_json(folder, plans[study]) for folder, study in zip(folders, studies, strict=True)]
+    facts: list[dict[str, Any]] = []
+    for folder, study in zip(folders, studies, strict=True):
+        info, planned = _object(folder / "run.json"), plans[study].get(folder.name, {})
+        single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
+        git = info["git"].items() if isinstance(info.get("git"), dict) else ()
+        single |= {key: value for key, value in git if key in ("commit", "dirty") and value}
+        facts.append({"run": folder.name, "status": "unknown", **single})
+        facts[-1] |= {key: planned.get(key) for key in ("cell", "held_out")}
+        if name := planned.get("variant"):
+            in_order = dict.fromkeys(run.get("variant") for run in plans[study].values())  # that of the study's file
+            facts[-1] |= {"variant": name, "variant_place": list(in_order).index(name)}
+        if factors := planned.get("factors"):
+            facts[-1]["factors"] = json.dumps(factors)
     by_hand = [i for i, study in enumerate(studies) if not (study / "study.json").exists()]
     for i, cell in zip(by_hand, labels([flatten(configs[i]) for i in by_hand]), strict=True):
         facts[i] |= {"cell": cell, "held_out": False}
@@ -104,22 +116,6 @@ def _object(path: Path) -> dict[str, Any]:
     if not (content := read_json(path)) and path.exists():
         warnings.warn(f"{path} cannot be read and is left out: it holds no JSON object.", stacklevel=3)
     return content
-
-
-def _run_json(folder: Path, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What run.json and the runs of study.json say of a run."""
-    info = _object(folder / "run.json")
-    single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
-    planned = runs.get(folder.name, {})
-    place = {key: planned.get(key) for key in ("cell", "held_out")}
-    if name := planned.get("variant"):
-        in_order = dict.fromkeys(run.get("variant") for run in runs.values())  # that of the study's file
-        place |= {"variant": name, "variant_place": list(in_order).index(name)}
-    if factors := planned.get("factors"):
-        place["factors"] = json.dumps(factors)
-    git = info["git"].items() if isinstance(info.get("git"), dict) else ()
-    made = {key: value for key, value in git if key in ("commit", "dirty") and value}
-    return {"run": folder.name, "status": "unknown", **single, **made, **place}
 
 
 def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:
