@@ -32,8 +32,8 @@ def test_the_bootstrap_obeys_its_seed_and_no_other():
     np.random.seed(2)
     same = rlkit.fit(df, "chinchilla", y="loss", bootstrap=40, seed=1)
     other = rlkit.fit(df, "chinchilla", y="loss", bootstrap=40, seed=2)
-    np.testing.assert_array_equal(one.draws, same.draws)
-    assert not np.allclose(one.draws, other.draws)
+    np.testing.assert_array_equal(one.resampled.values, same.resampled.values)
+    assert not np.allclose(one.resampled.values, other.resampled.values)
 
 
 def test_every_resample_is_as_good_as_a_fit_of_its_own_rows():
@@ -43,7 +43,7 @@ def test_every_resample_is_as_good_as_a_fit_of_its_own_rows():
     for b in (0, 7, 29):
         rows = df.loc[df.index.repeat(weights[b].astype(int))].assign(copy=lambda d: np.arange(len(d)))
         own = rlkit.fit(rows.reset_index(drop=True), "chinchilla", y="loss", loss="huber")
-        np.testing.assert_allclose(fit.draws[b], list(own.params.values()), rtol=2e-3)
+        np.testing.assert_allclose(fit.resampled.values[b], list(own.params.values()), rtol=2e-3)
 
 
 def test_cluster_bootstrap_errors_match_cluster_robust_ones_and_exceed_plain_ones():
@@ -135,7 +135,7 @@ def test_the_variance_that_is_left_out_is_named():
 
 def test_few_clusters_widen_the_interval_and_autocorrelation_is_estimated():
     fit = rlkit.fit(curve("well", 0, runs=3), "sigmoid", y="rate", bootstrap=300, cluster="run")
-    raw, (low, high) = np.quantile(fit.draws[:, 1], [0.025, 0.975]), fit.interval()["A"]
+    raw, (low, high) = np.quantile(fit.resampled.values[:, 1], [0.025, 0.975]), fit.interval()["A"]
     assert (high - low) > 2 * (raw[1] - raw[0])  # t with 2 degrees of freedom
     runs = [curve("well", 3, rho=rho) for rho in (0.0, 0.8)]
     found = [rlkit.fit(df, "sigmoid", y="rate", bootstrap=2, block="C").resampled.rho for df in runs]
@@ -147,7 +147,7 @@ def test_what_is_resampled_depends_on_the_loss_and_what_is_named():
     for options, loss, delta, kind in cases("laws_resampled"):
         fit = rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, **options)
         assert (fit.resampled.kind, fit.loss.name, fit.loss.delta) == (kind, loss, delta)
-    assert len(rlkit.fit(planted("power", 20, 0.01), "power", y="y").draws) == 1000
+    assert len(rlkit.fit(planted("power", 20, 0.01), "power", y="y").resampled.values) == 1000
     with pytest.raises(UserError, match="resample is 'rows'"):
         rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, resample="rows")
 
@@ -245,7 +245,7 @@ def test_resamples_leave_a_bound_that_the_estimate_is_at():
         low, high = fit.interval()["E"]
         assert fit.params["E"] == 0 and low == 0
         assert 0.01 < high < 0.4  # not the zero width of resamples that cannot leave the bound
-        assert 0.1 < np.mean(fit.draws[:, 0] > 1e-3) < 0.9
+        assert 0.1 < np.mean(fit.resampled.values[:, 0] > 1e-3) < 0.9
         assert profiled.interval()["E"][0] == 0 and 0.01 < profiled.interval()["E"][1] < 0.6
 
 
@@ -269,4 +269,4 @@ def test_a_bootstrap_that_leaves_the_range_of_floats_says_so_in_words_alone():
         warnings.simplefilter("error")
         fit = rlkit.fit(df, "chinchilla", y="error", bootstrap=20)
         assert any("resamples have" in text for text in fit.warnings)
-        assert len(fit.draws) == 20
+        assert len(fit.resampled.values) == 20

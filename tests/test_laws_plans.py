@@ -22,7 +22,7 @@ def test_held_out_rows_are_never_read():
     one = rlkit.fit(df[~big].reset_index(drop=True), "chinchilla", y="loss", bootstrap=20)
     two = rlkit.fit(poisoned, "chinchilla", y="loss", holdout=big, bootstrap=20)
     assert one.params == two.params
-    np.testing.assert_array_equal(one.draws, two.draws)
+    np.testing.assert_array_equal(one.resampled.values, two.resampled.values)
     assert two.table.record["holdout"] == [{"rule": "a mask of rows", "rows": int(big.sum())}]
 
 

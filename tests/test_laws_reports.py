@@ -55,21 +55,24 @@ def run(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
+def fitted(df, folder, *options) -> str:
+    """What the command says of a fit of the table, and writes into fit.* of the folder."""
+    df.to_csv(folder / "points.csv", index=False)
+    for suffix in ("json", "tex"):
+        result = run("fit", folder / "points.csv", "--out", folder / f"fit.{suffix}", *options)
+        assert result.exit_code == 0, result.output
+    return result.output
+
+
 def test_the_command_fits_a_file_from_anywhere(tmp_path):
     rows = scattered().assign(sheet=np.arange(240) // 5)
     df = rows.rename(columns={"N": "Model Size", "D": "Tokens"})
-    df.to_csv(tmp_path / "points.csv", index=False)
-    columns = ["--map", "N=Model Size", "--map", "D=Tokens"]
-    files = ["--out", tmp_path / "fit.json", "--figure", tmp_path / "fit.png"]
+    columns = ["--map", "N=Model Size", "--map", "D=Tokens", "--figure", tmp_path / "fit.png"]
     options = ["exclude={sheet: [3]}", "bootstrap=20"]
-    law = ["fit", tmp_path / "points.csv", "--law", "chinchilla", "--y", "loss", *columns]
-    result = run(*law, *files, *options)
-    assert result.exit_code == 0, result.output
-    assert "235 of 240 rows" in result.output
+    assert "235 of 240 rows" in fitted(df, tmp_path, "--law", "chinchilla", "--y", "loss", *columns, *options)
     own = rlkit.fit(rows, "chinchilla", y="loss", exclude={"sheet": 3})
     assert json.loads((tmp_path / "fit.json").read_text())["params"] == pytest.approx(own.params, rel=1e-4)
     assert (tmp_path / "fit.png").stat().st_size > 5000
-    assert run(*law, "--out", tmp_path / "fit.tex", "bootstrap=0").exit_code == 0
     assert r"$\alpha$ & $0." in (tmp_path / "fit.tex").read_text()
 
 
@@ -83,18 +86,13 @@ def test_the_command_refuses_in_one_sentence(tmp_path, file, message, more):
 def test_rows_without_a_value_are_left_out_and_counted(tmp_path):
     df = curve("well", 0)
     df.loc[::2, "rate"] = np.nan
-    df.to_csv(tmp_path / "points.csv", index=False)
-    told = run("fit", tmp_path / "points.csv", "--law", "sigmoid", "--y", "rate", "bootstrap=0").output
+    told = fitted(df, tmp_path, "--law", "sigmoid", "--y", "rate", "bootstrap=0")
     assert "20 of 40 rows" in told and "exclude: rate in None (20 rows)" in told
 
 
 def test_a_fit_of_each_group_is_written_under_its_name(tmp_path):
     rows = pd.concat([curve(name, 0).assign(size=name) for name in ("well", "good")])
-    rows.to_csv(tmp_path / "points.csv", index=False)
-    for file in ("fit.json", "fit.tex"):
-        options = ["--out", tmp_path / file, "group=size", "bootstrap=0"]
-        result = run("fit", tmp_path / "points.csv", "--law", "sigmoid", "--y", "rate", *options)
-        assert result.exit_code == 0 and "== good ==" in result.output
+    assert "== good ==" in fitted(rows, tmp_path, "--law", "sigmoid", "--y", "rate", "group=size", "bootstrap=0")
     fits = json.loads((tmp_path / "fit.json").read_text())
     assert fits["good"]["n"] == 40 and fits["good"]["params"]["A"] > fits["well"]["params"]["A"]
     assert "well\n\n\\begin{tabular}" in (tmp_path / "fit.tex").read_text()

@@ -226,9 +226,9 @@ def test_draws_are_at_their_optimum_where_the_estimate_is_at_a_bound():
     x, rng = np.repeat([10.0, 20, 40, 80, 160], 3), np.random.default_rng(0)
     y, *values = 0.9 * x**-0.05 * np.exp(0.02 * rng.standard_normal((21, 15)))
     fit = rlkit.fit(pd.DataFrame({"x": x, "y": y}), "saturating_power", y="y", bootstrap=0)
-    draws = with_draws(fit, np.array(values), 20, 15, ()).draws
-    assert fit.at_bound == {"E": 0} and draws is not None
-    for params, seen in zip(draws, values, strict=True):
+    given = with_draws(fit, np.array(values), 20, 15, ()).given
+    assert fit.at_bound == {"E": 0} and given is not None
+    for params, seen in zip(given.values, values, strict=True):
 
         def residuals(p, seen=seen):
             return np.log((p[0] + p[1] * x ** -p[2]) / seen)

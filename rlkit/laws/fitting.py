@@ -47,16 +47,11 @@ class LawFit(Optimum):
         return intervals.resample(self, self.kind, self.count, self.seed)
 
     @property
-    def draws(self) -> np.ndarray | None:
-        """(B, p) parameters of the resamples, None without a bootstrap."""
-        return None if self.resampled is None else self.resampled.values
-
-    @property
     def stderr(self) -> dict[str, float]:
         """Standard errors of the estimates, of the draws or else Wald's, which are NaN at a bound."""
         with np.errstate(all="ignore"):
-            if self.draws is not None:
-                sd = np.std(self.draws, axis=0, ddof=1)
+            if self.resampled is not None:
+                sd = np.std(self.resampled.values, axis=0, ddof=1)
             else:
                 sd = np.sqrt(np.diagonal(intervals.wald_covariance(self))) * self.law.from_z(self.z)[1]
                 sd[[p in self.at_bound for p in self.law.parameters]] = np.nan

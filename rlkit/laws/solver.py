@@ -52,12 +52,6 @@ class Loss:
         inside, majorant = (size <= self.delta).astype(float), self.delta / np.maximum(size, self.delta)
         return Terms(slope * (r - 0.5 * slope), slope, inside, majorant)
 
-    def smoother(self, scale: float) -> "list[Loss]":
-        """Losses that a search minimises in turn before this one; `scale` is the spread of y."""
-        if not self.robust or self.delta >= scale / 30:
-            return []
-        return [replace(self, delta=delta) for delta in np.geomspace(scale / 10, self.delta, 4)[:-1].tolist()]
-
 
 def make_loss(loss: str | None, delta: float | None) -> Loss:
     """A Loss from its name, a UserError for an unknown one; without one, ls, or huber where there is a delta."""
@@ -350,7 +344,9 @@ def search(rows: Table, law: Law, loss: Loss, space: Space) -> Optimum:
     """The best optimum; a UserError where the law is finite at no start, or the columns do not determine it."""
     problem = Problem(law, rows.columns, space)
     y, w = to_space(rows.y, "linear", space)[0], rows.weights
-    smoother = loss.smoother(float(np.std(y)) or 1.0)
+    scale, smoother = float(np.std(y)) or 1.0, []
+    if loss.robust and loss.delta < scale / 30:  # minimised in turn before it
+        smoother = [replace(loss, delta=delta) for delta in np.geomspace(scale / 10, loss.delta, 4)[:-1].tolist()]
     begin = _starts(problem, y, w, [*smoother, loss][0])
     if not len(begin):
         raise UserError(f"The law {law.name!r} is finite at no start: check the units of its columns.")

@@ -60,10 +60,6 @@ class Run:
 class RunStore:
     """The folder of one run, opened for writing by one process at a time; `info` is what run.json holds."""
 
-    def __init__(self, folder: Path, lock: FileLock) -> None:
-        self.folder, self._lock, self.info = folder, lock, read_json(folder / "run.json")
-        self.checkpoints = folder / "checkpoints"
-
     @classmethod
     def open(cls, config: RunConfig, root: str | Path = "outputs") -> "RunStore":
         """Make or reopen the run's folder and lock it; a UserError where another process has it, or it cannot be."""
@@ -78,14 +74,14 @@ class RunStore:
             told = f"The run {config.id} is open in another process ({where}): wait for it, or end it."
             raise UserError(told) from None
         try:
-            store = cls(folder, lock)
-            store._begin(config)
-            return store
+            return cls(folder, lock, config)
         except BaseException:  # a signal, too
             lock.release()
             raise
 
-    def _begin(self, config: RunConfig) -> None:
+    def __init__(self, folder: Path, lock: FileLock, config: RunConfig) -> None:
+        self.folder, self._lock, self.info = folder, lock, read_json(folder / "run.json")
+        self.checkpoints = folder / "checkpoints"
         for path in (self.folder / name for name in LOGS):
             # End a line that a crash cut: the next one stands alone.
             if path.exists() and path.stat().st_size:
