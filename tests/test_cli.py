@@ -91,14 +91,6 @@ def test_the_schema_describes_every_field():
 STUDY = "study: sizes\nrun: {trainer: {total_training_steps: 1}}\ngrid: {model.path: [ladder-10k, ladder-30k]}"
 
 
-def test_a_run_of_a_study_file_has_to_choose_its_cell(params):
-    path = params(STUDY)
-    done = rlkit_command("run", path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"rlkit run {path} model.path=ladder-10k" in done.stderr and len(done.stderr.splitlines()) == 1
-    assert load_one(path, {"model.path": "ladder-30k"}).study == "sizes"
-
-
 VARIANTS = (
     "run: {trainer: {total_training_steps: 1}}\n"
     "variants: {in turn: {data.order: sequential}, PPO: {algorithm.adv_estimator: gae, rollout.n: 4}}\n"
@@ -114,10 +106,13 @@ def test_a_study_file_with_a_value_of_a_wrong_kind_is_one_sentence(command, bad,
     assert done.stderr.startswith(f"Error: {path}: ") and "Traceback" not in done.stderr
 
 
-def test_a_run_of_a_study_with_variants_chooses_one_by_name_or_the_one_that_changes_nothing(params):
+def test_a_run_of_a_study_chooses_its_cell_by_keys_and_variant_or_the_variant_that_changes_nothing(params):
+    for text, cell in ((STUDY, "model.path=ladder-10k"), (VARIANTS, "'variant=in turn'")):
+        done = rlkit_command("run", path := params(text))
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert f"rlkit run {path} {cell}" in done.stderr
+    assert load_one(params(STUDY), {"model.path": "ladder-30k"}).study == "sizes"
     path = params(VARIANTS)
-    done = rlkit_command("run", path)
-    assert done.returncode == 2 and f"rlkit run {path} 'variant=in turn'" in done.stderr
     planned = {run.variant: run.id for run in make_plan(path).runs}
     assert {name: load_one(path, {"variant": name}).id for name in planned} == planned
     assert load_one(path, {"variant": "PPO", "rollout.n": 2}).rollout.n == 2

@@ -35,6 +35,7 @@ ROOT = Path(__file__).parent.parent
 ALL = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 STUDIES = {case["study"]: case for case in records("notebooks_small")}
 SMALL = STUDIES.pop("every")["overrides"]  # a second a run; everything else is as the params file has it
+ONE = {key.removeprefix("run."): value for key, value in SMALL.items() if key.startswith("run.")}  # of one run
 
 
 def trained(name: str, root: Path) -> dict:
@@ -138,8 +139,7 @@ def test_a_run_stopped_before_its_first_step_ends_its_notebook_well(evaluated, t
         monkeypatch.setattr(Interrupt, "defer", lambda self: setattr(self, "requested", True))
     else:
         monkeypatch.setattr(TrainingRun, "evaluate", stop)
-    small = {key.removeprefix("run."): value for key, value in SMALL.items() if key.startswith("run.")}
-    run = train(rlkit.load("params/train.yaml", {**small, "model.path": "ladder-10k"}), root=tmp_path)
+    run = train(rlkit.load("params/train.yaml", {**ONE, "model.path": "ladder-10k"}), root=tmp_path)
     cells = [c.source for c in nbformat.read("notebooks/train.ipynb", 4).cells if c.cell_type == "code"]
     after = 1 + next(i for i, source in enumerate(cells) if "rlkit.train(" in source)
     shown: list[object] = []
@@ -208,8 +208,7 @@ def test_the_notebook_of_the_data(tmp_path):
 
 
 def test_the_notebook_of_the_panel(tmp_path):
-    overrides = {key.removeprefix("run."): value for key, value in SMALL.items() if key.startswith("run.")}
-    values = {"overrides": {**overrides, "model.path": "ladder-10k"}, "root": str(tmp_path)}
+    values = {"overrides": {**ONE, "model.path": "ladder-10k"}, "root": str(tmp_path)}
     target = execute("notebooks/ablations.ipynb", tmp_path / "out.ipynb", {**values, "law_study": "none"})
     cells = [[set(o.get("data", ())) for o in c.get("outputs", ())] for c in nbformat.read(target, 4).cells]
     widget = "application/vnd.jupyter.widget-view+json"

@@ -93,13 +93,17 @@ cat "$(dirname "$0")/jobs/${last#--name=}"
 """
 
 
+def install(folder: Path, **programs: str) -> None:
+    for name, text in programs.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+
+
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
     """A Slurm that runs a job as it is submitted; the first one's node fails while there is a file `fail`."""
     (tmp_path / "bin" / "jobs").mkdir(parents=True)
-    for name, text in (("sbatch", SBATCH.format(python=sys.executable)), ("squeue", SQUEUE)):
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
+    install(tmp_path, sbatch=SBATCH.format(python=sys.executable), squeue=SQUEUE)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
 
 
@@ -137,9 +141,7 @@ def test_a_job_whose_number_is_not_known_yet_is_cancelled(slurm, tmp_path, monke
     """sbatch keeps what it prints of a queued job until that has ended; a name of its own finds the job."""
     queue = 'echo "$@" > submitted; touch queued; while [ -e queued ]; do sleep 0.05; done; exit 1'
     cancel = 'grep -q -e "--job-name=${1#--name=} " submitted && rm queued'
-    for name, text in (("sbatch", queue), ("scancel", cancel)):
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
+    install(tmp_path, sbatch=f"#!/bin/sh\n{queue}\n", scancel=f"#!/bin/sh\n{cancel}\n")
     monkeypatch.chdir(tmp_path)
     executor = make_executor("slurm", 2, 2, {"job_name": "mine"})
     job = executor.start(["true"], tmp_path / "a.log")
@@ -190,20 +192,19 @@ def test_as_many_runs_as_fit_and_the_emptiest_card_first(executor):
     assert start(executor, 9).card == "3"
 
 
-def test_a_run_is_told_its_share_and_shares_never_exceed_a_card(executor):
+def test_a_run_is_told_its_share_of_a_card_and_one_that_no_card_holds_is_tried_alone(executor):
+    small = start(executor, 1)
+    assert small is not None and start(executor, 100) is None
+    small.ended = True
+    alone = start(executor, 100)
+    assert alone.share == int(40 * GB - CONTEXT) and start(executor, 1).card == "3"
+    for job in (alone, *executor.cards[1].granted):
+        job.ended = True
     jobs = list(iter(lambda: start(executor, 7), None))
     for name, room, count in (("0", 40, 5), ("3", 20, 2)):
         shares = [job.share for job in jobs if job.card == name]
         assert shares == [pytest.approx(7 * GB - CONTEXT, abs=2)] * count
         assert sum(shares) + CONTEXT * count <= room * GB
-
-
-def test_a_run_that_no_card_holds_is_tried_alone(executor):
-    small = start(executor, 1)
-    assert small is not None and start(executor, 100) is None
-    small.ended = True
-    assert start(executor, 100).share == int(40 * GB - CONTEXT)
-    assert start(executor, 1).card == "3"
 
 
 def test_workers_are_as_many_as_there_is_room_and_need_for_on_what_is_free_of_visible_cards(monkeypatch):

@@ -65,10 +65,8 @@ def compare(df: pd.DataFrame, laws: Sequence[str | Law], *, y: str, x: Any = Non
     rows: list[dict[str, Any]] = []
     for name, form in forms.items():
         columns = x
-        # The entries that the law has; a single one serves every law of one column.
         if isinstance(x, Mapping):
-            own = {c: column for c, column in x.items() if c in form.columns}
-            columns = own or (next(iter(x.values())) if len(x) == len(form.columns) == 1 else own)
+            columns = {c: column for c, column in x.items() if c in form.columns}
         try:
             test = backtest(df, form, y=y, x=columns, **options)
         except UserError as error:

@@ -83,11 +83,16 @@ def _state(folder: Path) -> RunState:
     if status == "running" and pace is not None and step is not None and total is not None:
         left = pace * (total - step)
     rewards = [float(row["critic/score/mean"]) for row in rows if row.get("critic/score/mean") is not None]
+    machine = info.get("hardware") or {}
+    device = "cpu" if machine else ""
+    if (gpus := machine.get("gpus")) and trainer.get("device") != "cpu":
+        count = int(trainer.get("nnodes", 1)) * int(trainer.get("n_gpus_per_node", 1))
+        device = (f"{count} × " if count > 1 else "") + str(gpus[0]).partition(",")[0]
     return RunState(
         status=status, step=step, total=total, pace=pace, left=left, updated=updated,
         reward=rewards[-1] if rewards else None,
         before=passed[0] if passed else None, now=passed[-1] if passed else None,
-        device=_device(info, trainer), reason=reason,
+        device=device, reason=reason,
         phase=str(info.get("phase") or "") if status == "running" else "",
     )  # fmt: skip
 
@@ -157,12 +162,3 @@ def _status(folder: Path, info: Mapping[str, Any], updated: float | None, patien
     if not here and updated is not None and time.time() - updated < patience:
         return stored, ""
     return "lost", "its process is gone (killed, out of memory, or the machine went down)"
-
-
-def _device(info: Mapping[str, Any], trainer: Mapping[str, Any]) -> str:
-    machine = info.get("hardware") or {}
-    gpus = machine.get("gpus") or []
-    if not gpus or trainer.get("device") == "cpu":
-        return "cpu" if machine else ""
-    count = int(trainer.get("nnodes", 1)) * int(trainer.get("n_gpus_per_node", 1))
-    return (f"{count} × " if count > 1 else "") + str(gpus[0]).partition(",")[0]
