@@ -57,10 +57,8 @@ def test_the_status_of_a_run_made_by_hand_has_words_and_its_id(by_hand):
 
 def shown(folder) -> str:
     """The status table in a terminal of 80 columns."""
-    console = Console(width=80, file=io.StringIO())
-    with console.capture() as capture:
-        console.print(status_table(folder))
-    return capture.get()
+    Console(width=80, file=(out := io.StringIO())).print(status_table(folder))
+    return out.getvalue()
 
 
 def test_an_id_is_whole_in_a_narrow_terminal_beside_running_and_starting_runs(tmp_path):

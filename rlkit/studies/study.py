@@ -114,7 +114,7 @@ def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
                         failed[run.id] = problem
         except KeyboardInterrupt:
             end(running)
-            raise
+            raise KeyboardInterrupt from None
     return failed
 
 
@@ -164,4 +164,4 @@ def analyse_all(plan: Plan) -> dict[str, str]:
         return {"analysis": problem} if (problem := job.problem()) is not None else {}
     except KeyboardInterrupt:
         job.kill()
-        raise
+        raise KeyboardInterrupt from None

@@ -87,8 +87,7 @@ def _folders(path: Path) -> list[Path]:
 def _names(folders: Sequence[Path]) -> list[Text]:
     """Each run's cell and seed. A run that no study's file asks for is named by what tells it from others of its
     kind, with its id, by which alone it is found."""
-    studies = {folder.parent.parent for folder in folders}
-    plans = {study: planned_runs(study) for study in studies}
+    plans = {study: planned_runs(study) for study in {folder.parent.parent for folder in folders}}
     asked = {folder: plans[folder.parent.parent].get(folder.name) for folder in folders}
     by_hand = {folder: config_of(folder) for folder, run in asked.items() if run is None}
     cells = dict(zip(by_hand, labels([flatten(config) for config in by_hand.values()]), strict=True))
