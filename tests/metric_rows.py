@@ -1,18 +1,23 @@
 """Rows of runs as `rlkit.read` gives them, whose curves a test chooses."""
 
+from collections.abc import Mapping, Sequence
+
 import pandas as pd
 
 STEPS = (0, 10, 20, 30)
+SIZES = {"small": 1e4, "large": 1e5}
 
 
-def metrics(curves: dict[tuple[str, int], list[float]]) -> pd.DataFrame:
-    """Rows of runs (cell, seed) with pass@1 at STEPS."""
+def metrics(
+    curves: Mapping[tuple[str, int], Sequence[float]], steps: Sequence[int] = STEPS, sizes: Mapping[str, float] = SIZES
+) -> pd.DataFrame:
+    """Rows of runs (cell, seed) with pass@1 at these steps; the size of a cell without one is 10 000."""
     rows = []
     for (cell, seed), curve in curves.items():
-        size = {"small": 1e4, "large": 1e5}.get(cell, 1e4)
+        size = sizes.get(cell, 1e4)
         facts = {"run": f"{cell}-{seed}", "cell": cell, "seed": seed, "parameters_non_embedding": size}
         facts |= {"model.path": f"ladder-{cell}", "data.train_max_samples": size / 100}
-        for step, value in zip(STEPS, curve, strict=True):
+        for step, value in zip(steps, curve, strict=True):
             for metric, source, number in (
                 ("eval/pass@1", "all", value),
                 ("eval/pass@1", "math__arithmetic", value),

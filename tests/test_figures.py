@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import metric_rows
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,17 +29,10 @@ LAW: Any = {"x": "parameters_non_embedding", "y": "error"}
 
 def metrics() -> pd.DataFrame:
     """Three sizes with two seeds, evaluated at steps 0, 10 and 20."""
-    rows = []
-    for model, size in SIZES.items():
-        for seed in (0, 1):
-            for step in (0, 10, 20):
-                error = 5 * size**-0.3 * (1 - 0.01 * step) + 0.002 * seed
-                same = {"run": f"{model}-s{seed}", "step": step, "seed": seed, "cell": model}
-                same |= {"data_source": "all", "model.path": model, "held_out": model == "large"}
-                same["parameters_non_embedding"] = size
-                rows.append({**same, "metric": "eval/pass@1", "value": 1 - error})
-                rows.append({**same, "metric": "compute/total_flops", "value": step * 6e3 * size})
-    return pd.DataFrame(rows)
+    steps = np.array([0, 10, 20])
+    both = itertools.product(SIZES.items(), (0, 1))
+    curves = {(m, seed): 1 - 5 * size**-0.3 * (1 - 0.01 * steps) - 0.002 * seed for (m, size), seed in both}
+    return metric_rows.metrics(curves, steps, SIZES).assign(held_out=lambda t: t["cell"] == "large")
 
 
 def test_the_files_are_the_same_bytes_every_time(tmp_path):
@@ -61,7 +55,7 @@ def test_the_csv_holds_what_was_drawn_and_a_thick_line_is_the_mean_over_seeds(tm
     for name in ("eval/pass@1", "compute/total_flops"):
         np.testing.assert_allclose(merged[name], merged[f"{name}_given"])
     (ax,) = figures.learning_curves(metrics()).figure.axes
-    line, df = next(line for line in ax.lines if line.get_label() == "small"), metrics()
+    line, df = next(line for line in ax.lines if line.get_label() == "ladder-small"), metrics()
     mean = df[(df["cell"] == "small") & (df["metric"] == "eval/pass@1")].groupby("step")["value"].mean()
     np.testing.assert_allclose(np.asarray(line.get_xdata(), float), mean.index)
     np.testing.assert_allclose(np.asarray(line.get_ydata(), float), mean)
@@ -130,7 +124,7 @@ def test_pass_at_k_names_its_cells_beside_what_dashes_mean():
 
 def test_runs_that_the_study_no_longer_asks_for_and_metrics_that_were_not_logged_are_not_drawn():
     df = metrics()
-    old = df[df["model.path"] == "large"].assign(run=lambda t: "old-" + t["run"], cell=None, held_out=None)
+    old = df[df["cell"] == "large"].assign(run=lambda t: "old-" + t["run"], cell=None, held_out=None)
     assert set(summary.final(pd.concat([df, old]))["run"]) == set(df["run"])
     with pytest.raises(UserError, match="None of these runs is one that the study's file asks for"):
         summary.final(old)
@@ -205,16 +199,13 @@ def groups():
     return {name: run_episodes(agent, ENV, problems) for name, agent in agents.items()}
 
 
-def test_reward_by_step_sums_to_the_mean_return(groups):
+def test_pictures_of_episodes_keep_what_they_draw(groups):
     drawing = episodes.reward_by_step(groups)
     (ax,), table = drawing.figure.axes, drawing.table
     assert all(float(tick).is_integer() for tick in ax.get_xticks())
     sums = table.groupby("group")["reward"].sum()
     assert sums["expert"] == 8.5
-    assert sums["random"] == pytest.approx(sum(e.total_reward for e in groups["random"]) / 5)
-
-
-def test_pictures_of_episodes_keep_what_they_draw(groups):
+    assert sums["random"] == pytest.approx(sum(e.total_reward for e in groups["random"]) / 5)  # the mean return
     drawing = episodes.transition_map(groups["expert"], list(ENV.actions))
     counts = drawing.table.set_index("action")
     assert counts.loc["start", "identify_operation"] == 5 and counts.loc["state_answer", "end"] == 5

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from cases import table
 from laws_data import curve
+from metric_rows import metrics
 
 import rlkit
 from rlkit import figures
@@ -19,6 +20,8 @@ from rlkit.figures.drawing import cautions
 from rlkit.measures import fits
 from rlkit.measures.summary import first_at
 
+FALLING = pd.DataFrame({"x": [1e4, 1e5, 1e6, 1e7], "y": [0.9, 0.7, 0.5, 0.42]})
+
 
 @rlkit.law(
     "plane", linear=tuple("abc"), bounds=dict.fromkeys("abc", (-np.inf, np.inf)), returns="logit", space="linear"
@@ -28,44 +31,23 @@ def plane(N, X, *, a, b, c):
     return a + b * np.log(N) + c * np.log(X)
 
 
-SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
-
-
-def evals() -> pd.DataFrame:
-    """Samples of 40 problems in two domains; the share of correct ones rises from step 0 to step 40."""
-    rng, rows = np.random.default_rng(0), []
-    for (model, size), step, task, sample in itertools.product(SIZES.items(), (0, 40), range(40), range(4)):
-        rate, domain = 0.2 if not step else 0.5 if model == "small" else 0.8, "math" if task % 2 else "code"
-        row = {"run": model, "step": step, "cell": model, "task_id": f"t{task}", "sample": sample}
-        row |= {"data_source": domain, "correct": bool(rng.random() < rate - 0.1 * (domain == "code"))}
-        rows.append({**row, "parameters_non_embedding": size})
-    return pd.DataFrame(rows)
-
-
 def test_a_plateau_is_reached_where_it_begins_and_transfer_is_the_change_in_each_domain():
     steps, curve = np.array([0.0, 10, 20, 30, 40]), np.array([0.1, 0.1, 0.3, 0.2, 0.3])
     found = [first_at(steps, curve, level) for level in (0.05, 0.1, 0.2, 0.3)]
     assert found == pytest.approx([0, 0, 15, 20]) and np.isnan(first_at(steps, curve, 0.4))
-    rows = evals()
+    rows = pd.concat([trained(cell, {"math": 0.15, "code": 0.05})[1] for cell in ("a", "b")])
     table = runs.transfer(rows).table.set_index(["cell", "data_source"])["change of pass@1"]
-    chosen = rows.query("cell == 'large' and data_source == 'math'").groupby("step")["correct"].mean()
-    assert table["large", "math"] == pytest.approx(chosen[40] - chosen[0]) and len(table) == 6
+    chosen = rows.query("cell == 'b' and data_source == 'math'").groupby("step")["correct"].mean()
+    assert table["b", "math"] == pytest.approx(chosen[80] - chosen[0]) and len(table) == 4
 
 
 def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out():
-    rows, truth = [], {"A": 0.8, "B": 1.5, "R0": 0.1}
-    noise = np.random.default_rng(0).normal(0, 0.004, (3, 2, 12))
-    for i, (model, size) in enumerate(SIZES.items()):
-        for seed in (0, 1):
-            same = {"run": f"{model}-s{seed}", "seed": seed, "cell": model, "data_source": "all"}
-            same |= {"model.path": model, "parameters_non_embedding": size, "held_out": model == "large"}
-            for step in range(12):
-                flops, middle = 1e9 * step, 4e9 if model == "small" else 2e9
-                rise = 1 / (1 + (middle / flops) ** truth["B"]) if step else 0.0
-                value = truth["R0"] + (truth["A"] - truth["R0"]) * rise + noise[i, seed, step]
-                rows.append({**same, "step": step, "metric": "eval/pass@1", "value": value})
-                rows.append({**same, "step": step, "metric": "compute/total_flops", "value": flops})
-    df = pd.DataFrame(rows)
+    steps, rng, rates = np.arange(12), np.random.default_rng(0), {}
+    for model, seed in itertools.product(("small", "medium", "large"), (0, 1)):
+        rise = steps**1.5 / (steps**1.5 + (4 if model == "small" else 2) ** 1.5)
+        rates[model, seed] = 0.1 + (0.8 - 0.1) * rise + rng.normal(0, 0.004, 12)
+    df = metrics(rates, steps, {"small": 1e9, "medium": 1.1e9, "large": 1.2e9})
+    df = df.assign(held_out=df["cell"] == "large")
     found, curves = fits.along(df)
     assert list(found) == ["small", "medium"]  # the largest is held out
     low, high = found["small"].interval()["C_mid"]
@@ -120,22 +102,20 @@ def test_the_formula_that_begins_a_laws_docstring_stands_in_its_figure(docstring
         return A * x**-alpha
 
     mine.__doc__ = docstring
-    table = pd.DataFrame({"x": [1e4, 1e5, 1e6, 1e7], "y": [0.9, 0.7, 0.5, 0.42]})
-    fit = rlkit.fit(table, rlkit.law("my_own")(mine), y="y", x="x", bootstrap=0)
-    [text] = figures.law(fit, table).figure.axes[0].texts
+    fit = rlkit.fit(FALLING, rlkit.law("my_own")(mine), y="y", x="x", bootstrap=0)
+    [text] = figures.law(fit, FALLING).figure.axes[0].texts
     assert text.get_text().splitlines()[0] == begins
 
 
 def test_residuals_stand_over_what_the_law_predicts_and_estimates_beside_its_curve():
-    table = pd.DataFrame({"x": [1e4, 1e5, 1e6, 1e7], "y": [0.9, 0.7, 0.5, 0.42]})
-    fit = rlkit.fit(table, "power", y="y", x="x", bootstrap=0)
+    fit = rlkit.fit(FALLING, "power", y="y", x="x", bootstrap=0)
     (text,) = drawings.law(fit).figure.axes[0].texts
     assert max(text.get_position()) < 0.1  # where a falling curve leaves room
-    rising = rlkit.fit(table.assign(y=[0.1, 0.2, 0.6, 0.5]), "logit_linear", y="y", x="x", bootstrap=0)
+    rising = rlkit.fit(FALLING.assign(y=[0.1, 0.2, 0.6, 0.5]), "logit_linear", y="y", x="x", bootstrap=0)
     (text,) = drawings.law(rising).figure.axes[0].texts
     assert text.get_position()[1] > 0.9  # though its last point is not its highest
     drawn = drawings.residuals(fit).table
-    assert np.asarray(np.log(table["y"] / drawn["predicted"])) == pytest.approx(drawn["residual"].to_numpy())
+    assert np.asarray(np.log(FALLING["y"] / drawn["predicted"])) == pytest.approx(drawn["residual"].to_numpy())
 
 
 def test_a_size_has_one_colour_and_what_else_a_law_is_of_has_markers():

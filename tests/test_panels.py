@@ -234,25 +234,9 @@ def test_a_study_is_explored_by_its_law(tmp_path):
 # --- The sample browser -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def browser(tmp_path) -> Browser:
-    return rlkit.sample_browser(write_study(tmp_path))
-
-
-def test_samples_are_filtered(browser):
+def test_buttons_turn_the_pages_of_samples_which_are_filtered(tmp_path):
+    browser: Browser = rlkit.sample_browser(write_study(tmp_path))
     assert len(browser.table) == len(browser.rows) == 8 * 3 * 160
-    for name, value in (("outcome", "wrong"), ("data_source", "logic__doors"), ("step", "20")):
-        browser.filters[name].value = value
-    wrong = browser.rows
-    assert len(wrong) and not wrong["correct"].astype(bool).any()
-    assert set(wrong["data_source"]) == {"logic__doors"} and set(wrong["step"]) == {20}
-    assert set(browser.filters["outcome"].options) == {"any", "correct", "wrong"}
-    browser.filters["outcome"].value = "correct"
-    shown = page(browser.rows).to_html()  # texts of a model are escaped
-    assert "&lt;b&gt;4&lt;/b&gt;" in shown and "<b>4</b>" not in shown
-
-
-def test_buttons_turn_the_pages(browser):
     browser.filters["run"].value, browser.filters["step"].value = browser.table["run"].iloc[0], "20"
     assert browser.previous.disabled and not browser.next.disabled and browser.of.value == "page 1 of 8"
     browser.next.click()
@@ -263,6 +247,14 @@ def test_buttons_turn_the_pages(browser):
     assert browser.number == 6
     browser.filters["outcome"].value = "wrong"
     assert browser.number == 0
+    browser.filters["run"].value, browser.filters["data_source"].value = "any", "logic__doors"
+    wrong = browser.rows
+    assert len(wrong) and not wrong["correct"].astype(bool).any()
+    assert set(wrong["data_source"]) == {"logic__doors"} and set(wrong["step"]) == {20}
+    assert set(browser.filters["outcome"].options) == {"any", "correct", "wrong"}
+    browser.filters["outcome"].value = "correct"
+    shown = page(browser.rows).to_html()  # texts of a model are escaped
+    assert "&lt;b&gt;4&lt;/b&gt;" in shown and "<b>4</b>" not in shown
 
 
 def test_a_prompt_stands_once_with_what_is_expected_and_answers_are_coloured(tmp_path):

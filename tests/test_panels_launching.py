@@ -67,16 +67,12 @@ def test_a_run_outlives_its_killed_notebook_which_finds_it_again(tmp_path, confi
     assert steps(folder) == list(range(101))
     assert attach(folder).resume().status == "finished"  # there is nothing to go on with
     assert len(read_json(folder / "run.json")["attempts"]) == 1
-    reads_without_widgets(executed, config.id)
-
-
-def reads_without_widgets(path: Path, run_id: str) -> None:
-    """Every output is words, a table or a picture beside whatever else it is."""
-    (cell,) = [c for c in nbformat.read(path, as_version=4).cells if "await rlkit.launch" in c.source]
+    # Read without widgets, every output is words, a table or a picture beside whatever else it is.
+    (cell,) = [c for c in nbformat.read(executed, as_version=4).cells if "await rlkit.launch" in c.source]
     data = [output.data for output in cell.outputs if "data" in output]
     assert any("image/png" in bundle for bundle in data)
     assert any("samples of step 100" in bundle.get("text/html", "") for bundle in data)
-    assert f"{run_id}: finished · step 100 of 100" in data[0]["text/plain"]
+    assert f"{config.id}: finished · step 100 of 100" in data[0]["text/plain"]
     assert not any("application/vnd.jupyter.widget-view+json" in bundle for bundle in data)
 
 

@@ -81,20 +81,13 @@ def _with_column(study: "StudyData", column: str) -> pd.DataFrame:
     return study.change.assign(**{column: study.change["cell"].map(values)})
 
 
-def _costs(study: "StudyData", venue: str) -> dict[str, Drawing]:
-    logged = set(study.metrics["metric"])
-    return {name: _needed(study, venue, x=x) for name, x in COSTS.items() if x in logged}
-
-
 def _needed(study: "StudyData", venue: str, ax: Axes | None = None, x: str = TOKENS) -> Drawing:
     return runs.needed(comparisons.needed(study.metrics, x, levels=5), x, venue, ax)
 
 
-def _law(found: fits.Fitted | dict[str, fits.Fitted], venue: str, by: str | None = None) -> Any:
-    """The drawing of a law and its points, or of each of several by their names."""
-    if isinstance(found, dict):
-        return {name: laws.law(*one, by=by, venue=venue) for name, one in found.items()}
-    return laws.law(*found, by=by, venue=venue)
+def _laws(found: dict[str, fits.Fitted], venue: str, by: str | None = None) -> dict[str, Drawing]:
+    """The drawings of several laws with their points, by their names."""
+    return {name: laws.law(*one, by=by, venue=venue) for name, one in found.items()}
 
 
 def _curve(x: str) -> Callable[..., Drawing]:
@@ -154,7 +147,9 @@ FIGURES = {
     "sample_efficiency": Entry(
         "Level of held-out pass@1, above its model's start, against what reaching it costs: the mean over the runs "
         "that do (hollow: not all of them); bars span those.",
-        _costs,
+        lambda s, venue: {
+            name: _needed(s, venue, x=x) for name, x in COSTS.items() if (s.metrics["metric"] == x).any()
+        },
     ),
     "scaling_law": Entry(
         "The law through the filled points, with a 95 % band: of a new run for a law of one column, of the curve for "
@@ -168,7 +163,7 @@ FIGURES = {
     ),
     "law_of_size_and_steps": Entry(
         "One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands.",
-        lambda s, venue: _law(fits.size_and_steps(s.metrics), venue),
+        lambda s, venue: laws.law(*fits.size_and_steps(s.metrics), venue=venue),
     ),
     "training_law": Entry(
         "The law of held-out pass@1 in the compute of training of each cell that is not held out, with 95 % bands of "
@@ -199,11 +194,11 @@ FIGURES = {
     ),
     "law_of_data": Entry(
         "Held-out error at the end in unique training tasks, and of three sizes or more in size, with 95 % bands.",
-        lambda s, venue: _law(fits.unique_tasks(s.metrics, s.evals), venue, by="cell"),
+        lambda s, venue: _laws(fits.unique_tasks(s.metrics, s.evals), venue, by="cell"),
     ),
     "law_of_repeats": Entry(
         "Held-out error along training in the tasks shown, of which so many are unique, with 95 % bands.",
-        lambda s, venue: _law(fits.repeats(s.metrics), venue),
+        lambda s, venue: _laws(fits.repeats(s.metrics), venue),
     ),
     "sft_ratio": Entry(
         "Held-out pass@1 after the supervised part (before RL) and at the end, against the share of tasks with worked "
@@ -212,7 +207,7 @@ FIGURES = {
     ),
     "law_of_shares": Entry(
         "Held-out error at the end in the share of tasks with worked answers, with the 95 % band of a new run.",
-        lambda s, venue: _law(fits.best_share(s.metrics, s.evals), venue, by="cell"),
+        lambda s, venue: laws.law(*fits.best_share(s.metrics, s.evals), by="cell", venue=venue),
     ),
     "frontier": Entry(
         "Held-out pass@1 of each split of equal budgets of rollouts.",

@@ -2,11 +2,11 @@
 beside each other."""
 
 import html
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from rlkit.config import RunConfig, load
 from rlkit.config.run import NOT_COMPARED, in_words, name_of, short
 from rlkit.errors import UserError, did_you_mean
 from rlkit.files import write_text
-from rlkit.panels.launching import CURVES, Launched, Live, attach, button, launch, show
+from rlkit.panels.launching import CURVES, Launched, Live, attach, launch, show
 from rlkit.params import flatten, override, parse_yaml, validate
 from rlkit.results.machine import usable_cores
 from rlkit.results.progress import config_of, run_state
@@ -236,32 +236,35 @@ def _schema(key: str) -> dict[str, Any]:
     return {**found, **{k: v for k, v in node.items() if k in ("description", "examples")}}
 
 
-class Panel:
+class Panel(Live):
     """Controls (`widgets`, one a key), buttons, curves and a table over an ablation, shown as the value of a cell."""
 
     def __init__(self, ablation: Ablation, keys: Sequence[str] = KEYS) -> None:
         import ipywidgets as w
         from IPython.display import DisplayHandle
 
+        super().__init__()
         self.ablation, self.widgets = ablation, controls(ablation.base, keys)
         self._start = {key: (widget.value, widget.description) for key, widget in self.widgets.items()}
         self._values = flatten(ablation.base.model_dump(mode="json"))
         self._box, self._picture, self._table = DisplayHandle(), DisplayHandle(), DisplayHandle()
         self._drawn: Any = None
-        self._live = Live(self.refresh, self.say)
-        self.changed, self.cost, self.message = w.HTML(), w.HTML(), w.HTML()
+        self.changed, self.cost = w.HTML(), w.HTML()
         self.changed.add_class("rlkit-changed")
         self.path = w.Text(f"params/{ablation.study}.yaml", layout=w.Layout(width="18em"))
-        made = partial(button, say=self.say)
-        self.launch = made("Launch", "play", self._launch, "or continue")
+        self.launch = self.button("Launch", "play", lambda: repr(ablation.launch()), "or continue")
         self.launch.button_style = "primary"
-        self.stop = made("Stop", "stop", self._stop, "at its next step border")
-        self.reset = made("Reset", "undo", self._reset, "to the base")
-        self.save = made("Save as params", "save", lambda: f"wrote {ablation.save(self.path.value)}")
-        for widget in self.widgets.values():
+        self.stop = self.button("Stop", "stop", self._stop, "at its next step border")
+        self.reset = self.button("Reset", "undo", self._reset, "to the base")
+        self.save = self.button("Save as params", "save", lambda: f"wrote {ablation.save(self.path.value)}")
+        sections: dict[str, list[Any]] = {}
+        for key, widget in self.widgets.items():
             widget.observe(self._change, "value")
+            sections.setdefault(key.partition(".")[0] if "." in key else "run", []).append(widget)
+        columns = w.Layout(grid_template_columns="repeat(auto-fill, 30em)")
+        groups = [[w.HTML(f"<b>{name}</b>"), w.GridBox(own, layout=columns)] for name, own in sections.items()]
         self.box = w.VBox([
-            *self._groups(),
+            *itertools.chain.from_iterable(groups),
             self.changed,
             w.HBox([self.launch, self.stop, self.reset, self.cost]),
             w.HBox([self.path, self.save]),
@@ -270,25 +273,13 @@ class Panel:
         self.box.add_class("rlkit-panel")
         self._change()
 
-    def _groups(self) -> list[Any]:
-        """The controls of each section of the configuration under its name."""
-        import ipywidgets as w
-
-        sections: dict[str, list[Any]] = {}
-        for key, widget in self.widgets.items():
-            sections.setdefault(key.partition(".")[0] if "." in key else "run", []).append(widget)
-        columns, shown = w.Layout(grid_template_columns="repeat(auto-fill, 30em)"), []
-        for name, own in sections.items():
-            shown += [w.HTML(f"<b>{name}</b>"), w.GridBox(own, layout=columns)]
-        return shown
-
     def _ipython_display_(self) -> None:
         show(self.box, self._box, self._picture, self._table)
         self._drawn = None
-        self._live.begin()
+        self.begin()
 
     def refresh(self) -> bool:
-        """Draw curves and table where something is new; true while a run is being trained."""
+        """As `Live`; curves and table are drawn where something is new."""
         from IPython.display import Pretty
 
         from rlkit import figures
@@ -307,10 +298,6 @@ class Panel:
                 self._table.update(figures.table(comparison(beside, evals)))
         return any(state.active for _, state in states)
 
-    def say(self, line: str) -> None:
-        """A line below the buttons."""
-        self.message.value = html.escape(line)
-
     def _change(self, _: Any = None) -> None:
         """Take over what the controls say: differences from the base and the cost, or why it is impossible."""
         try:
@@ -327,7 +314,7 @@ class Panel:
         shown = {key: [html.escape(short(value)) for value in both] for key, both in found.items()}
         words = [f"<code>{key}</code> {old} → <b>{new}</b>" for key, (old, new) in shown.items()]
         self.changed.value = "Changed: " + (", ".join(words) or "nothing, this is the base")
-        self._live.follow()
+        self.follow()
 
     def _value(self, key: str) -> Any:
         """What a control says, in the type of the configuration."""
@@ -341,17 +328,11 @@ class Panel:
         same = isinstance(base, int | float) and math.isclose(widget.value, base)  # a browser adds steps up
         return base if same else float(f"{widget.value:.3g}")
 
-    def _launch(self) -> str:
-        run = self.ablation.launch()
-        self._live.follow()
-        return repr(run)
-
     def _stop(self) -> str:
         current = in_words(self.ablation.differences())
         active = [f for f in self.ablation.beside().get(current, ()) if run_state(f).active]
         for folder in active:
             attach(folder).stop(wait=False)
-        self._live.follow()
         names = ", ".join(folder.name for folder in active)
         return f"{names} ends at its next step border" if names else "No run of this configuration trains."
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
 from rlkit.panels.ablation import slider
-from rlkit.panels.launching import button, show
+from rlkit.panels.launching import show
 from rlkit.results.read import read_evals, run_folders
 from rlkit.results.store import read_jsonl
 
@@ -46,7 +46,8 @@ class Explorer:
 
         self.fit, self.points = fit, points
         self.sliders = {name: self._slider(name) for name in fit.law.free}
-        self.reset = button("Back to the fit", "undo", self._reset)
+        self.reset = w.Button(description="Back to the fit", icon="undo")
+        self.reset.on_click(self._reset)
         self.text, self._shown, self._picture = w.HTML(), DisplayHandle(), DisplayHandle()
         self.box = w.VBox([*self.sliders.values(), self.reset, self.text])
 
@@ -65,7 +66,7 @@ class Explorer:
         fitted, moved = self.fit.params, {name: one.value for name, one in self.sliders.items()}
         return fitted | {k: v for k, v in moved.items() if not math.isclose(v, fitted[k], rel_tol=1e-9)}
 
-    def _reset(self) -> None:
+    def _reset(self, _: Any) -> None:
         for name, moved in self.sliders.items():
             moved.value = self.fit.params[name]
 
@@ -187,10 +188,10 @@ class Browser:
             options = [ANY, *map(str, sorted(table[name].unique()))]
             self.filters[name] = w.Dropdown(options=options, description=name, layout={"width": "20em"})
             self.filters[name].observe(lambda _: self.show(0), "value")
-        self.previous = button("‹", "", lambda: self.show(self.number - 1), "previous page")
-        self.next = button("›", "", lambda: self.show(self.number + 1), "next page")
-        for turn in (self.previous, self.next):
-            turn.layout.width = "3em"
+        self.previous = w.Button(description="‹", tooltip="previous page", layout={"width": "3em"})
+        self.previous.on_click(lambda _: self.show(self.number - 1))
+        self.next = w.Button(description="›", tooltip="next page", layout={"width": "3em"})
+        self.next.on_click(lambda _: self.show(self.number + 1))
         self.of = w.Label()
         grid = w.GridBox([*self.filters.values()], layout={"grid_template_columns": "repeat(3, 21em)"})
         self.box = w.VBox([grid, w.HBox([self.previous, self.of, self.next])])

@@ -194,23 +194,52 @@ def sentence(state: RunState) -> str:
 
 
 class Live:
-    """Calls `refresh` every two seconds on the kernel's own loop, between its cells, while it returns true; `say` is
-    told of its exceptions. (A front end's clicks may come in a thread with another loop.)"""
+    """What a notebook shows of runs, with a `message` and buttons: `refresh` is called every two seconds on the
+    kernel's own loop, between its cells, while it returns true, and its exceptions are said. (A front end's clicks may
+    come in a thread with another loop.)"""
 
-    def __init__(self, refresh: Callable[[], bool], say: Callable[[str], None]) -> None:
-        self._refresh, self._say = refresh, say
+    def __init__(self) -> None:
+        import ipywidgets
+
+        self.message = ipywidgets.HTML()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._following: Future[None] | None = None
 
+    def refresh(self) -> bool:
+        """Show what the folders hold now; true while a run is being trained."""
+        raise NotImplementedError
+
+    def say(self, line: str) -> None:
+        """Show a line as the message."""
+        self.message.value = html.escape(line)
+
+    def button(self, text: str, icon: str, action: Callable[[], Any], tooltip: str = "") -> Any:
+        """A button that calls `action` when it is clicked. The sentence that comes back, or the UserError, is the
+        message, and what has changed is shown soon."""
+        import ipywidgets
+
+        def clicked(_: Any) -> None:
+            try:
+                line = action()
+            except UserError as problem:
+                line = str(problem)
+            if isinstance(line, str):
+                self.say(line)
+            self.follow()
+
+        made = ipywidgets.Button(description=text, icon=icon, tooltip=tooltip)
+        made.on_click(clicked)
+        return made
+
     def begin(self) -> None:
-        """Call it now, in the cell, and from now on where there is a loop."""
-        self._refresh()
+        """Refresh now, in the cell, and from now on where there is a loop."""
+        self.refresh()
         with suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
         self.follow()
 
     def follow(self) -> None:
-        """Something has changed: call it soon, and from then on."""
+        """Something has changed: refresh soon, and from then on."""
         if self._loop is not None:
             if self._following is not None:
                 self._following.cancel()
@@ -219,14 +248,14 @@ class Live:
     async def _refreshed(self) -> None:
         while True:
             try:
-                if not self._refresh():
+                if not self.refresh():
                     return
             except Exception as problem:  # such as a file that is being replaced
-                self._say(f"not drawn: {type(problem).__name__}: {problem}")
+                self.say(f"not drawn: {type(problem).__name__}: {problem}")
             await asyncio.sleep(_ANEW)
 
 
-class RunView:
+class RunView(Live):
     """Buttons with a bar, the curves and the samples of a run, shown in the cell that makes it. The buttons work
     whenever the kernel takes a click: between cells, and in one that awaits (ipykernel from 7.4 on)."""
 
@@ -234,20 +263,20 @@ class RunView:
         import ipywidgets
         from IPython.display import DisplayHandle
 
-        self.run, self._live = run, Live(self.refresh, self.say)
+        super().__init__()
+        self.run = run
         self._drawn: tuple[int | None, str] = (None, "")
         self._controls, self._curves, self._samples = DisplayHandle(), DisplayHandle(), DisplayHandle()
         self.bar = ipywidgets.IntProgress(layout={"width": "12em"})
-        self.text, self.message = ipywidgets.HTML(), ipywidgets.HTML()
-        to_stop, to_resume = "at its next step border, with a checkpoint", "from the newest checkpoint"
-        self.stop = button("Stop", "stop", self._stop, to_stop, say=self.say)
-        self.resume = button("Resume", "play", self._resume, to_resume, say=self.say)
+        self.text = ipywidgets.HTML()
+        self.stop = self.button("Stop", "stop", self._stop, "at its next step border, with a checkpoint")
+        self.resume = self.button("Resume", "play", run.resume, "from the newest checkpoint")
         self.box = ipywidgets.HBox([self.stop, self.resume, self.bar, self.text, self.message])
         show(self.box, self._controls, self._curves, self._samples)
-        self._live.begin()
+        self.begin()
 
     def refresh(self) -> bool:
-        """Show what the folder holds now; true while the run trains. A finished one has words for buttons."""
+        """As `Live`; the message lasts until the run's status changes, and a finished run has words for buttons."""
         from IPython.display import Pretty
 
         state = self.run.state
@@ -266,10 +295,6 @@ class RunView:
                 self.box.close()
         return state.active
 
-    def say(self, line: str) -> None:
-        """A line beside the bar, until the run's status changes."""
-        self.message.value = html.escape(line)
-
     def _draw(self) -> None:
         import pandas as pd
 
@@ -286,12 +311,7 @@ class RunView:
 
     def _stop(self) -> str:
         self.run.stop(wait=False)
-        self._live.follow()
         return "stopping at the next step border …"
-
-    def _resume(self) -> None:
-        self.run.resume()
-        self._live.follow()
 
 
 def show(box: Any, first: Any, *places: Any) -> None:
@@ -301,20 +321,3 @@ def show(box: Any, first: Any, *places: Any) -> None:
     first.display(box)
     for place in places:
         place.display(Pretty(""))
-
-
-def button(text: str, icon: str, action: Callable[[], Any], tooltip: str = "", say: Any = print) -> Any:
-    """A button that calls `action` when it is clicked; `say` is told the sentence that comes back, or the UserError."""
-    import ipywidgets
-
-    def clicked(_: Any) -> None:
-        try:
-            line = action()
-        except UserError as problem:
-            line = str(problem)
-        if line:
-            say(line)
-
-    made = ipywidgets.Button(description=text, icon=icon, tooltip=tooltip)
-    made.on_click(clicked)
-    return made
