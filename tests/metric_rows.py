@@ -1,6 +1,6 @@
 """Rows of runs as `rlkit.read` gives them, whose curves a test chooses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
@@ -9,7 +9,7 @@ SIZES = {"small": 1e4, "large": 1e5}
 
 
 def metrics(
-    curves: Mapping[tuple[str, int], Sequence[float]], steps: Sequence[int] = STEPS, sizes: Mapping[str, float] = SIZES
+    curves: Mapping[tuple[str, int], Iterable[float]], steps: Iterable[int] = STEPS, sizes: Mapping[str, float] = SIZES
 ) -> pd.DataFrame:
     """Rows of runs (cell, seed) with pass@1 at these steps; the size of a cell without one is 10 000."""
     rows = []
