@@ -72,7 +72,8 @@ def killed_run(config: RunConfig, root: Path, kills: int, seed: int) -> list[int
         time.sleep(moments.uniform(0, 0.2))
         assert not job.done(), job.log.read_text()
         job.kill()
-        job.wait()
+        while not job.done():
+            time.sleep(0.005)
         after.append(max(_rows(folder), default=-1))
     return after
 

@@ -27,7 +27,7 @@ KINDS = ("mathematics", "business", "creative_writing", "line_walk")
 class Endless(LineWalkWorld):
     """A walk that nothing ends."""
 
-    expert = BaseEnvironment.expert
+    expert: Any = BaseEnvironment.expert
 
     def get_valid_actions(self):
         return ["move"]

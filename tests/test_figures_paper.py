@@ -94,7 +94,7 @@ def boxes(fig):
     FigureCanvasAgg(fig).draw()
     shown = [t for t in fig.findobj(Text) if t.get_visible() and t.get_text().strip()]
     outside = set()
-    for ax, place in itertools.product(fig.axes, (0, 1)):
+    for ax, place in ((ax, place) for ax in fig.axes for place in (0, 1)):
         axis = (ax.xaxis, ax.yaxis)[place]
         low, high = sorted(axis.get_view_interval())
         labels = axis.get_ticklabels(which="both")

@@ -216,7 +216,7 @@ def test_turns_are_as_long_as_asked_or_as_the_domains_need(policy):
         await client.post("/solve", json=GOOD)
         return sampler.lengths
 
-    mathematics = {"mathematics": Mathematics(instructions="brief")}
+    mathematics: dict[str, BaseEnvironment] = {"mathematics": Mathematics(instructions="brief")}
     both = mathematics | {"code_generation": environments.parse("code_generation")}
     assert serve(policy, go, mathematics) == {64} and serve(policy, go, both) == {512}
     assert serve(policy, go, both, max_turn_length=30) == {30}

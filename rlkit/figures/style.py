@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import matplotlib.style
 import pandas as pd
@@ -189,9 +189,9 @@ def label_axes(ax: Axes, x: str, y: str) -> None:
         if name in SHARES and (low < -0.02 or high > 1.02):  # with room for a marker at the end
             limit(max(low, -0.02), min(high, 1.02))
         axis.set_label_text(wrapped(LABELS.get(name, name), ax, direction))
-        locator = axis.get_major_locator()
+        locator, scale = axis.get_major_locator(), getattr(axis.get_transform(), "base", 0)
         if isinstance(locator, ticker.LogLocator):
-            if axis.get_transform().base == 10 and high <= 300 * max(low, 1e7):  # else powers of ten, as they are
+            if scale == 10 and high <= 300 * max(low, 1e7):  # else powers of ten, as they are
                 decades, room = math.log10(high / low), axis.get_tick_space()
                 subs = (1, 2, 5) if room > 6 * decades else (1, 3) if room > 2 * decades else (1,)
                 few = ticker.MaxNLocator(max(2, 2 * room // 3), steps=[1, 2, 5, 10])
@@ -230,7 +230,7 @@ def legend(ax: Axes, title: str | None = None, ends: bool = False) -> None:
     if fig.get_label() == LETTERED:
         return
     width, height = fig.get_size_inches()
-    handles, labels = ax.get_legend_handles_labels()
+    handles, labels = cast(tuple[list[Any], list[str]], ax.get_legend_handles_labels())
     beside: Any = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
     if ends and len(labels) < 12:
         curves = sorted(zip(handles, labels, strict=True), key=lambda curve: -curve[0].get_ydata()[-1])
