@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rlkit.config import RunConfig
-from rlkit.results.progress import kept_step
+from rlkit.results.run_state import kept_step
 from rlkit.results.store import Run, say_stopped
 
 

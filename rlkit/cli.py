@@ -17,6 +17,7 @@ import typer
 from rlkit.config import RewardConfig, RunConfig, load
 from rlkit.errors import RunStopped, UserError, did_you_mean, plain_warnings
 from rlkit.params import parse_overrides, settings, validate
+from rlkit.serving import MAX_CONCURRENT, TIMEOUT
 from rlkit.studies.file import load_one
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def run(
     if dry_run:
         return _plan_run(config, root)
     from rlkit.backends import train
-    from rlkit.studies.terminal import run_end
+    from rlkit.studies.status import run_end
 
     result = train(config, root=root)
     typer.echo(run_end(result.status, result.folder, result.summary))
@@ -85,7 +86,7 @@ def _plan_run(config: RunConfig, root: Path) -> None:
     """Say what a run would do and whether it fits; of a run on verl its command, and write its configuration."""
     typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
     from rlkit.sizing.doctor import fit
-    from rlkit.studies.terminal import run_plan
+    from rlkit.studies.status import run_plan
     from rlkit.training.checks import preflight
 
     local = config.trainer.backend == "local"
@@ -153,12 +154,12 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Go on until every run has ended.")] = False,
 ) -> None:
     """Show the runs of a study: how far each is, how well it does, and whether it still lives."""
-    from rlkit.studies import terminal
+    from rlkit.studies.status import console, status_table, watch_status
 
     if watch:
-        terminal.watch_status(path)
+        watch_status(path)
     else:
-        terminal.console.print(terminal.status_table(path), soft_wrap=False)
+        console.print(status_table(path), soft_wrap=False)
 
 
 @app.command(rich_help_panel="Runs and studies")
@@ -218,7 +219,7 @@ def doctor(
     if overrides:
         raise UserError(f"{overrides[0]!r} is an override, which only --fit has a use for.")
     from rlkit.sandbox.levels import report
-    from rlkit.studies.terminal import console
+    from rlkit.studies.status import console
 
     console.print(doctor.machine_table(), soft_wrap=False)
     typer.echo(report())
@@ -253,7 +254,7 @@ def check(
     """Check rows before training. Exit status: 0 clean, 1 warnings, 2 errors."""
     from rlkit.data.check import CHECKS, lint
     from rlkit.models.loading import load_tokenizer
-    from rlkit.studies.terminal import counted
+    from rlkit.studies.status import counted
 
     known = load_tokenizer(tokenizer) if tokenizer else None
     found = lint(files, held_out=held_out or [], tokenizer=known, score=score)
@@ -348,10 +349,12 @@ def serve(
     path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
     host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    max_concurrent: Annotated[int, typer.Option(help="Episodes that run at a time; others wait.", min=1)] = 16,
+    max_concurrent: Annotated[
+        int, typer.Option(help="Episodes that run at a time; others wait.", min=1)
+    ] = MAX_CONCURRENT,
     timeout: Annotated[
         float, typer.Option(help="Seconds of an episode, and four times those of waiting; 429 beyond.", min=0.1)
-    ] = 60.0,
+    ] = TIMEOUT,
     max_turn_length: Annotated[
         int | None, typer.Option(help="Tokens of a turn; default what the run was trained with.", min=1)
     ] = None,

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from rlkit.config import RunConfig
-from rlkit.results.progress import checkpoint_steps
+from rlkit.results.run_state import checkpoint_steps
 from rlkit.results.store import config_yaml, read_jsonl
 from rlkit.studies.executors import Job
 from rlkit.training import checkpoint

@@ -20,7 +20,7 @@ from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.studies.file import load_one
 from rlkit.studies.plan import make_plan
-from rlkit.studies.terminal import run_end
+from rlkit.studies.status import run_end
 
 ROOT = Path(__file__).parent.parent
 

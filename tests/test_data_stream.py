@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.data.stream import apportion
+from rlkit.data.held_out_tasks import apportion
 from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.types import Task

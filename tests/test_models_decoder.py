@@ -16,7 +16,7 @@ from transformers import MistralConfig
 
 import rlkit
 from rlkit.config import Model, RunConfig
-from rlkit.data.stream import prompt_lengths
+from rlkit.data.prompt_lengths import prompt_lengths
 from rlkit.errors import UserError
 from rlkit.models import kernels
 from rlkit.models import logprobs as logprobs_module

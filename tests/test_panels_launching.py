@@ -19,7 +19,7 @@ from waiting import wait_for
 import rlkit
 from rlkit.errors import UserError
 from rlkit.panels.launching import RunFailed, RunView, attach, launch
-from rlkit.results.progress import checkpoint_steps, process_of, run_state
+from rlkit.results.run_state import checkpoint_steps, process_of, run_state
 from rlkit.results.store import RunStore, announce, read_json, read_jsonl
 from rlkit.studies.notebook import execute
 

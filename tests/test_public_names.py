@@ -14,7 +14,7 @@ HEAVY = (
 DATA = "import rlkit.data.stream"
 ROUTER = "import rlkit.rewards.worker, rlkit.domains\nrlkit.rewards.Router\nrlkit.domains.resolve('math__x')"
 LIGHT = (
-    "config", "results.store", "results.read", "studies.study", "studies.notebook", "studies.terminal", "figures",
+    "config", "results.store", "results.read", "studies.study", "studies.notebook", "studies.status", "figures",
     "cli", "domains", "laws", "sizing.doctor",
 )  # fmt: skip
 HELP = """

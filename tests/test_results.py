@@ -21,10 +21,10 @@ import rlkit
 from rlkit import files
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.results.progress import run_state
 from rlkit.results.read import read, read_configs, read_evals
+from rlkit.results.run_state import run_state
 from rlkit.results.store import RunStore
-from rlkit.studies.terminal import status_table
+from rlkit.studies.status import status_table
 
 
 def config(**fields) -> RunConfig:

@@ -18,7 +18,7 @@ from rlkit.figures.study import StudyData, draw
 from rlkit.params import flatten
 from rlkit.results.store import RunStore
 from rlkit.sizing import doctor
-from rlkit.studies.terminal import status_table
+from rlkit.studies.status import status_table
 
 
 @pytest.mark.parametrize(*table("results_labels"))

@@ -25,7 +25,7 @@ from rlkit.sizing.estimate import estimate, expected_lengths
 from rlkit.sizing.memory import total
 from rlkit.studies.file import load_one
 from rlkit.studies.plan import make_plan
-from rlkit.studies.terminal import duration, run_plan
+from rlkit.studies.status import duration, run_plan
 
 
 def has_gpu(monkeypatch, line: str = "NVIDIA H200, 143771 MiB"):

@@ -13,7 +13,7 @@ from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy, save_model
 from rlkit.params import validate
-from rlkit.results.progress import checkpoint_steps
+from rlkit.results.run_state import checkpoint_steps
 from rlkit.results.store import read_jsonl
 from rlkit.training import checkpoint
 from rlkit.training.export import ENVIRONMENTS_FILE, export, open_saved

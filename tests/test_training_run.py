@@ -20,7 +20,7 @@ from tiny import LETTERS, config, metrics_of
 import rlkit
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.loading import load_policy, save_model
-from rlkit.results.progress import checkpoint_steps
+from rlkit.results.run_state import checkpoint_steps
 from rlkit.results.store import Run, RunStore
 from rlkit.training import checkpoint, sampling, warm_cache
 from rlkit.training.checks import preflight

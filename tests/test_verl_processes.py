@@ -16,7 +16,7 @@ from waiting import wait_for
 import rlkit
 from rlkit.errors import RunStopped
 from rlkit.panels.launching import sentence
-from rlkit.results.progress import run_state
+from rlkit.results.run_state import run_state
 from rlkit.verl import backend, processes
 
 SLEEP = "[sys.executable, '-c', 'import time; time.sleep(600)']"

@@ -1,148 +1,27 @@
-"""Which tasks a run sees: held-out ones and suites, that it is never trained on, and the training tasks batch by batch,
-in the order of `data.order`; and which prompts are too long by the model's tokenizer: refused, or left out
-(`data.filter_overlong_prompts`)."""
+"""The training tasks of a run batch by batch, in the order of `data.order`, and its data as files."""
 
 import hashlib
 import itertools
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex
+from typing import Literal
 
 import numpy as np
 
 from rlkit.config import RunConfig
+from rlkit.data.held_out_tasks import MAX_REFUSED, apportion, draw, held_out, labels, suites
+from rlkit.data.prompt_lengths import check_lengths, fitting
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
-from rlkit.models.shapes import at_hand, is_ladder
 from rlkit.seeds import content_hash, derive, generator
-from rlkit.types import ENVIRONMENT, Task
+from rlkit.types import Task
 
 SEED_STRIDE = 2**40  # indices that one run's seed may use; seeds have disjoint ranges
 RETRY_STRIDE = 2**32
 FEW = 8  # tasks that are made at once while a GPU computes
-MAX_REFUSED = 2_000  # refused tasks in a row after which a source counts as exhausted
-AT_ONCE = 1024  # most tasks that are looked at together
-
-
-def fitting(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
-    """Which of the tasks `data.filter_overlong_prompts` keeps."""
-    if not config.data.filter_overlong_prompts:
-        return [True] * len(tasks)
-    return [tokens <= config.data.max_prompt_length for tokens in prompt_lengths(config, tasks)]
-
-
-def check_lengths(config: RunConfig, tasks: Sequence[Task], where: str) -> None:
-    """Raise UserError where a prompt of the tasks of `where` is longer than data.max_prompt_length."""
-    lengths, limit = prompt_lengths(config, tasks), config.data.max_prompt_length
-    if (longest := max(lengths, default=0)) > limit:
-        task = tasks[lengths.index(longest)]
-        raise UserError(
-            f"data.max_prompt_length is {limit}, but {sum(n > limit for n in lengths):,} of {len(lengths):,} {where} "
-            f"prompts are longer: that of task {task.id} ({task.data_source}) has {longest:,} tokens. Raise it, or "
-            "leave them out with data.filter_overlong_prompts=true."
-        )
-
-
-def prompt_lengths(config: RunConfig, tasks: Sequence[Task]) -> list[int]:
-    """Tokens of each task's prompt by the tokenizer of `model.path` and its chat template; 0 for an environment's
-    task, which the episode limits."""
-    from rlkit.models.prompts import encode_chats, ladder_length
-
-    asked = {task.id: task.prompt for task in tasks if not task.data_source.startswith(ENVIRONMENT)}
-    if not asked:
-        return [0] * len(tasks)
-    if is_ladder(config.model.path):
-        return [ladder_length(asked[task.id]) if task.id in asked else 0 for task in tasks]
-    variables = json.dumps(config.data.apply_chat_template_kwargs, sort_keys=True)
-    tokenizer, known = _counted(config.model.path, variables)
-    new = [name for name in asked if name not in known]
-    known |= zip(new, map(len, encode_chats(tokenizer, [asked[name] for name in new])), strict=True)
-    return [known.get(task.id, 0) for task in tasks]
-
-
-@lru_cache(4)
-def _counted(path: str, variables: str) -> tuple[Any, dict[str, int]]:
-    """A model's tokenizer with these variables of its template, and the lengths by it that are known, by task id."""
-    from rlkit.models.loading import load_tokenizer
-    from rlkit.models.prompts import set_template_defaults
-
-    tokenizer = load_tokenizer(path)
-    set_template_defaults(tokenizer, json.loads(variables))
-    return tokenizer, {}
-
-
-def countable(config: RunConfig) -> RunConfig:
-    """The run as far as it can be made without a hub: its prompts unfiltered where the tokenizer is not at hand."""
-    if at_hand(config.model.path) or not config.data.filter_overlong_prompts:
-        return config
-    data = config.data.model_copy(update={"filter_overlong_prompts": False})
-    return config.model_copy(update={"data": data})
-
-
-def held_out(config: RunConfig) -> list[Task]:
-    """`evaluation.size` distinct problems, spread evenly over the sources, the same for every run of a study: they
-    depend on the sources' options and on `evaluation.seed` alone. Raises UserError: a source has too few of them."""
-    sources = config.evaluation.sources or config.data.train
-    parts = apportion(config.evaluation.size, [1.0] * len(sources))
-    chosen, problems = list[Task](), set[str]()
-    for source, label, part in zip(sources, labels(sources), parts.tolist(), strict=True):
-        rng, size = generator("held_out", config.evaluation.seed, label.partition("#")[0]), source.total()
-        endless = iter(partial(rng.integers, HELD_OUT_INDICES), None)
-        indices = endless if size is None else rng.permutation(size)
-        found = [task for _, task in draw(source, indices, part, partial(fitting, config), problems)]
-        if len(found) < part:
-            raise UserError(
-                f"evaluation.size asks {part} held-out tasks of {label}, which has only {len(found)} "
-                "distinct ones: lower evaluation.size or widen the source's options."
-            )
-        chosen += found
-    return chosen
-
-
-def suites(config: RunConfig, left_out: Counter[str] | None = None) -> dict[str, list[Task]]:
-    """The tasks of each of `evaluation.suites`, by its name: all of them, in order, each problem once.
-    `left_out` counts the prompts of each that `data.filter_overlong_prompts` leaves out. Raises UserError: a suite
-    without tasks or without end, or two of one name."""
-    found: dict[str, list[Task]] = {}
-    for suite in config.evaluation.suites:
-        name, size, problem = suite.suite(), suite.total(), ""
-        distinct = list({task.problem: task for task in suite.tasks(range(size or 0))}.values())
-        kept = list(itertools.compress(distinct, fitting(config, distinct)))
-        if name in found:
-            problem = " twice: name each suite once."
-        elif size is None:
-            problem = ", whose problems never end: name it in evaluation.sources, which draws evaluation.size of them."
-        elif not kept:
-            limit = config.data.max_prompt_length
-            problem = f", which has no task of at most data.max_prompt_length ({limit}) tokens."
-        if problem:
-            raise UserError(f"evaluation.suites has {name}{problem}")
-        found[name] = kept
-        if left_out is not None:
-            left_out[name] += len(distinct) - len(kept)
-    return found
-
-
-def labels(sources: Sequence[Source]) -> list[str]:
-    """A name for each source: its kind, numbered from the second of a kind on (`arithmetic#2`)."""
-    kinds = [str(getattr(s, "kind", type(s).__name__)) for s in sources]
-    return [k if kinds[:i].count(k) == 0 else f"{k}#{kinds[:i].count(k) + 1}" for i, k in enumerate(kinds)]
-
-
-def apportion(total: int, weights: Sequence[float] | np.ndarray) -> np.ndarray:
-    """`total` seats by weight, by Webster's method (Sainte-Laguë): (sources,) whole numbers that sum to it. A larger
-    total takes nothing away from any source: counts up to a step need no memory of earlier ones, and smaller data sets
-    are contained in larger ones."""
-    share = np.asarray(weights, float)
-    share = share / share.sum()
-    seats = np.maximum(np.floor(total * share).astype(int) - len(share) - 1, 0)  # never above the result
-    for _ in range(total - int(seats.sum())):
-        seats[int(np.argmax(share / (seats + 0.5)))] += 1
-    return seats
 
 
 def planned(config: RunConfig, weights: np.ndarray, step: int) -> np.ndarray:
@@ -157,26 +36,6 @@ def planned(config: RunConfig, weights: np.ndarray, step: int) -> np.ndarray:
         totals = apportion(whole, weights)
         return np.clip(step * size - (np.cumsum(totals) - totals), 0, totals)
     return apportion(step * size, weights)
-
-
-def draw(
-    source: Source, indices: Iterable[SupportsIndex], count: int, allowed: Callable[[list[Task]], list[bool]],
-    known: set[str],
-) -> Iterator[tuple[int, Task]]:  # fmt: skip
-    """Up to `count` tasks at the next indices, each with its index, that are allowed and whose problems are not in
-    `known`, to which they are added. It ends where the indices do; an endless source ends after MAX_REFUSED others."""
-    indices, most = iter(indices), MAX_REFUSED if source.total() is None else float("inf")
-    found = refused = 0
-    while found < count and refused <= most:
-        if not (some := list(map(int, itertools.islice(indices, min(count - found, AT_ONCE))))):
-            return
-        tasks = source.tasks(some)
-        for index, task, good in zip(some, tasks, allowed(tasks), strict=True):
-            refused += 1
-            if good and task.problem not in known:
-                known.add(task.problem)
-                found, refused = found + 1, 0
-                yield index, task
 
 
 @dataclass

@@ -17,7 +17,7 @@ from rlkit.domains import Source, scorer, sources, vocabulary
 from rlkit.domains.answers import FONT, TOLERANCE, choice_letter, given
 from rlkit.domains.grading import Grading, as_text
 from rlkit.domains.math.forms import from_unicode
-from rlkit.domains.math.values import registry
+from rlkit.domains.math.units import registry
 from rlkit.domains.table import clean, figure
 from rlkit.errors import Ungradable, UserError
 from rlkit.seeds import generator

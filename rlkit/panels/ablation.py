@@ -19,9 +19,9 @@ from rlkit.files import write_text
 from rlkit.panels.launching import CURVES, Launched, Live, attach, launch, show
 from rlkit.params import flatten, override, parse_yaml, validate
 from rlkit.results.machine import usable_cores
-from rlkit.results.progress import config_of, run_state
 from rlkit.results.read import read, read_evals
-from rlkit.studies.terminal import duration
+from rlkit.results.run_state import config_of, run_state
+from rlkit.studies.status import duration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,9 +26,9 @@ from rlkit.config import RunConfig, load
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
 from rlkit.results import store
-from rlkit.results.progress import LOG, START, RunState, is_alive, last_lines, process_of, run_state
+from rlkit.results.run_state import LOG, START, RunState, is_alive, last_lines, process_of, run_state
 from rlkit.studies.file import load_one
-from rlkit.studies.terminal import duration
+from rlkit.studies.status import duration
 
 CURVES = ("critic/score/mean", "eval/pass@1", "actor/entropy", "actor/kl_loss", "actor/reward_kl_penalty")
 _SHOWN, _CUT = 6, 300  # samples of the last logged step, and characters of a text
@@ -85,7 +85,7 @@ class Launched:
 
     @property
     def status(self) -> str:
-        """The word of `state` (see `rlkit.results.progress.RunState`)."""
+        """The word of `state` (see `rlkit.results.run_state.RunState`)."""
         return self.state.status
 
     @property

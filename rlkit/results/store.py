@@ -161,7 +161,7 @@ class RunStore:
 
 
 def eval_row(task: Task, sample: int, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a task's answer number `sample`; what `answer` lacks is null."""
+    """The row of a task's answer number `sample`: of `answer` the keys of ANSWER, null where it lacks one."""
     asked = {"task_id": task.id, "data_source": task.data_source, "sample": sample}
     return asked | {name: answer.get(name) for name in ANSWER}
 

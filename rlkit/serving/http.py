@@ -30,6 +30,7 @@ from rlkit.environments.episode import Episode, Trajectory
 from rlkit.environments.rollout import ChatTokens, Limits, SampledEpisode
 from rlkit.errors import UserError
 from rlkit.params import validate
+from rlkit.serving import MAX_CONCURRENT, TIMEOUT
 from rlkit.types import Sample, Sampler
 
 API_KEY = "RLKIT_API_KEY"  # environment variable; when set, requests need it as a bearer token
@@ -42,9 +43,9 @@ TURN, LONG_TURN = 64, 512  # tokens of a turn of policies that do not say
 class Settings(Section):
     """Limits of a server."""
 
-    max_concurrent: PositiveInt = 16
+    max_concurrent: PositiveInt = MAX_CONCURRENT
     """Episodes that run at a time; others wait a quarter of `timeout` at most (429 with Retry-After beyond)."""
-    timeout: Annotated[PositiveFloat, Field(allow_inf_nan=False)] = 60.0
+    timeout: Annotated[PositiveFloat, Field(allow_inf_nan=False)] = TIMEOUT
     """Seconds of one episode (429 beyond)."""
     max_turn_length: PositiveInt | None = None
     """Tokens of one turn. None: as in training; if that is unknown, 512 where values have several lines, or 64."""

@@ -135,7 +135,8 @@ def expected_lengths(config: RunConfig) -> tuple[int, int, int]:
 
 def _some_tasks(config: RunConfig) -> list[Task]:
     """SAMPLE tasks, of each source in proportion to what the run's steps take of it."""
-    from rlkit.data.stream import apportion, planned
+    from rlkit.data.held_out_tasks import apportion
+    from rlkit.data.stream import planned
 
     sources, found = config.data.train, list[Task]()
     weights = np.array([s.weight and (s.count or s.weight) for s in sources], float)

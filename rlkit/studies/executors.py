@@ -19,7 +19,7 @@ import psutil
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.results.machine import hardware, thread_limits, usable_cores
-from rlkit.results.progress import last_lines
+from rlkit.results.run_state import last_lines
 from rlkit.results.store import read_json
 from rlkit.sizing.devices import MIB, Device, Gpu, gpus
 from rlkit.sizing.memory import CONTEXT, USABLE, Plan, memory, total

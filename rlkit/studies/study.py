@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from rlkit.results.progress import run_state
-from rlkit.studies import terminal
+from rlkit.results.run_state import run_state
+from rlkit.studies import status
 from rlkit.studies.executors import Executor, Job, LocalExecutor, make_executor
 from rlkit.studies.notebook import parameters_of
 from rlkit.studies.plan import Plan, PlannedRun, make_plan
@@ -67,7 +67,7 @@ def study(
     plan = make_plan(path, overrides, root, say=partial(print, file=sys.stderr, flush=True))
     chosen = make_executor(executor, workers, len(plan.runs), options)
     plan = plan.with_threads(chosen.threads)
-    terminal.show_plan(plan, chosen.workers)
+    status.show_plan(plan, chosen.workers)
     runs, failed = [run.id for run in plan.runs], dict[str, str]()
     if not dry_run:
         plan.record()
@@ -75,7 +75,7 @@ def study(
             failed = train_all(plan, chosen)
             if analyse and not failed:
                 failed = analyse_all(plan)
-        terminal.show_end(plan, failed, reading=analyse)
+        status.show_end(plan, failed, reading=analyse)
     if failed and not analyse:
         (run, lines), *_ = failed.items()
         raise StudyFailed(f"{len(failed)} of {len(runs)} runs failed. {run}: {lines.splitlines()[-1]}")
@@ -86,7 +86,7 @@ def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
     """Train every unfinished run; the last lines of those that failed. KeyboardInterrupt comes when runs have ended."""
     waiting, running = list(plan.to_do), dict[PlannedRun, Job]()
     failed, losses = dict[str, str](), Counter[tuple[str, int | None]]()
-    with terminal.Board(plan) as board:
+    with status.Board(plan) as board:
         try:
             while waiting or running:
                 for run in list(waiting):
@@ -136,8 +136,8 @@ def _execution(source: str, target: Path, parameters: Mapping[str, Any]) -> list
 
 def end(running: Mapping[PlannedRun, Job]) -> None:
     """End runs at their next checkpoint; at once on a second Ctrl-C."""
-    words = f"Ending {terminal.counted(len(running), 'run')} at the next checkpoint; Ctrl-C again ends them at once."
-    terminal.say(f"{words} The same command goes on from there.")
+    words = f"Ending {status.counted(len(running), 'run')} at the next checkpoint; Ctrl-C again ends them at once."
+    status.say(f"{words} The same command goes on from there.")
     try:
         for job in running.values():
             job.interrupt()
@@ -158,7 +158,7 @@ def analyse_all(plan: Plan) -> dict[str, str]:
     """Execute the analysis notebook here; returns its last lines where it failed."""
     source = plan.config.analysis.notebook
     target = plan.folder / "notebooks" / Path(source).name
-    terminal.say(f"Analysing all runs: {source}")
+    status.say(f"Analysing all runs: {source}")
     job = Job(_execution(source, target, plan.analysis), target.with_suffix(".log"), {})
     try:
         return {"analysis": problem} if (problem := job.problem()) is not None else {}

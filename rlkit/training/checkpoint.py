@@ -23,7 +23,7 @@ from safetensors.torch import load_model
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.files import replacing, require_space
-from rlkit.results.progress import checkpoint_steps
+from rlkit.results.run_state import checkpoint_steps
 from rlkit.results.store import BEST, LOGS, read_json
 
 if TYPE_CHECKING:

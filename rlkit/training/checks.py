@@ -9,7 +9,7 @@ from typing import Any
 from rlkit.config import RunConfig
 from rlkit.config.algorithm import ESTIMATORS
 from rlkit.data import TaskStream, held_out
-from rlkit.data.stream import countable
+from rlkit.data.prompt_lengths import countable
 from rlkit.errors import UserError, did_you_mean
 from rlkit.models.shapes import LADDER, WINDOW, at_hand, config_json, is_ladder
 from rlkit.rewards import scorer_of

@@ -13,7 +13,7 @@ import torch
 from rlkit.compute import Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream
-from rlkit.data.stream import MAX_REFUSED
+from rlkit.data.held_out_tasks import MAX_REFUSED
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.loading import Policy
 from rlkit.rewards.grading import with_overlong_penalty

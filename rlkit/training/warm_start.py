@@ -22,7 +22,7 @@ from rlkit.data import TaskStream, held_out
 from rlkit.errors import RunStopped, UserError
 from rlkit.files import disk_errors, replacing
 from rlkit.models.loading import Policy, device_of, load_policy, save_model
-from rlkit.results.progress import checkpoint_steps
+from rlkit.results.run_state import checkpoint_steps
 from rlkit.results.store import RunStore, read_json
 from rlkit.seeds import derive
 from rlkit.training import checkpoint

@@ -23,7 +23,7 @@ from rlkit.data.stream import content_hashes
 from rlkit.errors import RunStopped, UserError
 from rlkit.files import write_text
 from rlkit.registry import plugin_versions
-from rlkit.results.progress import checkpoint_steps, verl_step
+from rlkit.results.run_state import checkpoint_steps, verl_step
 from rlkit.results.store import Run, RunStore
 from rlkit.rewards import scorer_of
 from rlkit.training import checkpoint

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
 from rlkit.registry import PLUGINS
-from rlkit.results.progress import is_alive
+from rlkit.results.run_state import is_alive
 
 LOCAL_CPUS = 32
 """What Ray is told on one machine: its CPUs are a count of places, and verl waits for ever where they are few."""

@@ -19,8 +19,8 @@ from rich.text import Text
 from rlkit.config import RunConfig
 from rlkit.config.run import labels
 from rlkit.params import flatten
-from rlkit.results.progress import ACTIVE, config_of, kept_step, run_state
 from rlkit.results.read import planned_runs, run_folders
+from rlkit.results.run_state import ACTIVE, config_of, kept_step, run_state
 from rlkit.results.store import read_json
 from rlkit.studies.file import inert_factors, inert_keys, inert_sentences
 
