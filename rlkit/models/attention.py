@@ -158,10 +158,37 @@ def pad_right(sequences: Sequence[np.ndarray], fill: int) -> tuple[Tensor, Tenso
     return torch.from_numpy(ids), torch.from_numpy(mask)
 
 
-def attention_weights(scores: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """softmax(scores · scale + bias), which overwrites scores; bias (..., n, m) is of every n rows."""
-    scores = scores.mul_(scale).unflatten(-2, (-1, bias.shape[-2])) + bias.to(scores.dtype)
-    return scores.flatten(-3, -2).softmax(-1)
+class Scores(torch.autograd.Function):
+    """q (..., n, D) · k (..., m, D)ᵀ, whose gradient to k comes out as k lies, not transposed."""
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor) -> Tensor:
+        ctx.save_for_backward(q, k)
+        return q @ k.transpose(-1, -2)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        q, k = ctx.saved_tensors
+        return grads[0] @ k, grads[0].transpose(-1, -2) @ q
+
+
+class AttentionWeights(torch.autograd.Function):
+    """softmax(scores · scale + bias) in at least float32, overwriting scores; bias (..., n, m) is of every n rows."""
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, bias: Tensor, scale: float) -> Tensor:
+        scores.mul_(scale).unflatten(-2, (-1, bias.shape[-2])).add_(bias)
+        exact = torch.promote_types(scores.dtype, torch.float32)
+        weights = scores.softmax(-1, dtype=exact).to(scores.dtype)
+        ctx.save_for_backward(weights)
+        ctx.scale = scale
+        return weights
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        (weights,) = ctx.saved_tensors
+        gradient = torch.ops.aten._softmax_backward_data(grads[0], weights, -1, weights.dtype)
+        return gradient.mul_(ctx.scale), None, None
 
 
 def grouped_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
@@ -177,7 +204,7 @@ def grouped_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     q, k, v = scatter(prompts, prompts_at, p * s).view(p, s, -1, d).split((heads, kv, kv), 2)
     q = q.reshape(p, s, kv, g, d).permute(0, 2, 3, 1, 4).reshape(p, kv, g * s, d)
     prompt_k, prompt_v = k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()  # (P, K, S, D)
-    weights = attention_weights(q @ prompt_k.mT, prompt_bias, d**-0.5)
+    weights = AttentionWeights.apply(Scores.apply(q, prompt_k), prompt_bias, d**-0.5)
     out = (weights @ prompt_v).view(p, kv, g, s, d).permute(0, 3, 1, 2, 4).reshape(p * s, heads, d)
     out = out if prompts_at is None else out[prompts_at]
     if t == 0:
@@ -186,9 +213,9 @@ def grouped_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     q, k, v = tiles.split((heads, kv, kv), 3)
     q = q.reshape(p, group, t, kv, g, d).permute(0, 3, 1, 4, 2, 5).reshape(p, kv, group, g * t, d)
     k, v = k.permute(0, 3, 1, 2, 4).contiguous(), v.permute(0, 3, 1, 2, 4).contiguous()  # (P, K, G, T, D)
-    on_prompt = (q.flatten(2, 3) @ prompt_k.mT).view(p, kv, group, g * t, s)
-    scores = torch.cat((on_prompt, q @ k.mT), -1)
-    on_prompt, own = attention_weights(scores, bias, d**-0.5).split((s, t), -1)
+    on_prompt = Scores.apply(q.flatten(2, 3), prompt_k).view(p, kv, group, g * t, s)
+    scores = torch.cat((on_prompt, Scores.apply(q, k)), -1)
+    on_prompt, own = AttentionWeights.apply(scores, bias, d**-0.5).split((s, t), -1)
     of_responses = (on_prompt.flatten(2, 3) @ prompt_v).view_as(q) + own @ v
     of_responses = of_responses.view(p, kv, group, g, t, d).permute(0, 2, 4, 1, 3, 5).reshape(-1, heads, d)
     return torch.cat((out, of_responses if responses_at is None else of_responses[responses_at]))
