@@ -18,8 +18,9 @@ from rlkit.models.kernels import EAGER
 from rlkit.models.loading import load_policy
 from rlkit.models.shapes import shape_of
 from rlkit.samplers import vllm
-from rlkit.samplers.choice import beside_cache, chosen, make_sampler
+from rlkit.samplers.choice import chosen, make_sampler
 from rlkit.samplers.torch import TorchSampler
+from rlkit.samplers.vllm_memory import beside_cache
 from rlkit.training import update
 from rlkit.training.update import Critic
 

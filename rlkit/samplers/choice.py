@@ -1,4 +1,4 @@
-"""Which sampler a run takes, how many sequences it decodes together, and what a vLLM engine holds of a GPU's memory."""
+"""Which sampler a run takes, and how many sequences it decodes together."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -15,12 +15,6 @@ VLLM_FROM = 4_000_000_000
 27,000 at 7B, vLLM 0.24 32,000 and 25,000 (512 sequences of 512 tokens, bfloat16, H200)."""
 HELD = 0.35
 """Share of a GPU's memory that the torch sampler may hold for `auto`: vLLM sleeps during the update, this does not."""
-SLEEPS_ABOVE = 8 * 2**30
-"""Size of a vLLM engine, its cache included, that sleeps during the update; a smaller one hardly fills the GPU."""
-ENGINE = 2 * 2**30  # vLLM's activations of the largest batch and its CUDA graphs
-LOGITS = 18
-"""Bytes per sequence and word of the vocabulary while vLLM draws: logits, log-probs, probabilities and noise."""
-FREE = 0.92  # share of the free memory that a vLLM engine may take
 
 
 def together(config: RunConfig) -> int:
@@ -46,11 +40,6 @@ def chosen(config: RunConfig, shape: Shape, gpu: float | None, installed: bool =
     if not installed:
         return "torch", f"vLLM is not installed, and pip install 'rlkit[gpu]' would save memory: {why}"
     return "vllm", why
-
-
-def beside_cache(weights: int, rows: int, vocab: int) -> int:
-    """Bytes that a vLLM engine of `rows` sequences takes besides its KV cache."""
-    return weights + ENGINE + LOGITS * rows * vocab
 
 
 def make_sampler(policy: "Policy", config: RunConfig) -> tuple["Sampler", str]:

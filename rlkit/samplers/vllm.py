@@ -14,8 +14,8 @@ import torch
 from rlkit.compute import Shape
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, adapted_weights, granted, keep_to_share, save_model
-from rlkit.samplers.choice import FREE, SLEEPS_ABOVE, beside_cache
 from rlkit.samplers.drawing import require_numbers
+from rlkit.samplers.vllm_memory import FREE, SLEEPS_ABOVE, beside_cache
 from rlkit.types import Finished, Sample
 
 GIB = 2**30

@@ -14,7 +14,8 @@ from math import ceil, gcd
 from rlkit.compute import adapted
 from rlkit.config import LINEAR, RunConfig
 from rlkit.models.shapes import CHUNK, captures, compiles, row_bucket, shape_of, width_bucket
-from rlkit.samplers.choice import FREE, SLEEPS_ABOVE, beside_cache, chosen, together
+from rlkit.samplers.choice import chosen, together
+from rlkit.samplers.vllm_memory import FREE, SLEEPS_ABOVE, beside_cache
 from rlkit.sizing.devices import Device
 
 # Linear layers that share an input, and are one matrix product in rlkit.models.decoder.
