@@ -91,7 +91,7 @@ def _plan_run(config: RunConfig, root: Path) -> None:
 
     local = config.trainer.backend == "local"
     if not local:
-        from rlkit.verl.config import check
+        from rlkit.verl.checks import check
 
         check(config)
     preflight(config)

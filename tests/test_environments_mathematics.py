@@ -4,7 +4,8 @@ import pytest
 import sympy
 from cases import cases, table
 
-from rlkit.environments.mathematics import Mathematics, distance, parse_equation, parse_side, render, rewrite, solve
+from rlkit.environments.equations import distance, parse_equation, parse_side, render, rewrite, solve
+from rlkit.environments.mathematics import Mathematics
 from rlkit.seeds import generator
 
 FAMILIES = ("linear", "two_sided", "distribute", "combine", "fractions")

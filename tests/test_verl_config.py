@@ -17,7 +17,8 @@ from rlkit.errors import UserError
 from rlkit.params import field_paths, read_yaml
 from rlkit.training.optimizer import schedule
 from rlkit.verl import backend
-from rlkit.verl.config import EXCEPTIONS, NEVER, ONLY, To, check, compose, rule_of
+from rlkit.verl.checks import NEVER, ONLY, check
+from rlkit.verl.config import EXCEPTIONS, To, compose, rule_of
 from rlkit.verl.processes import LOCAL_CPUS, Files, environment
 
 PARAMS = sorted(

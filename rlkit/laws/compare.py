@@ -13,7 +13,8 @@ from rlkit.laws import table as tables
 from rlkit.laws.fitting import LawFit, fit
 from rlkit.laws.intervals import draw_values
 from rlkit.laws.law import Law, resolve
-from rlkit.laws.solver import search, to_space
+from rlkit.laws.optimum import search
+from rlkit.laws.solver import to_space
 from rlkit.seeds import generator
 
 

@@ -15,7 +15,8 @@ from rlkit.evaluation import pass_at_k, resample_sums
 from rlkit.laws import intervals, report, table
 from rlkit.laws.intervals import RESAMPLES, Draws
 from rlkit.laws.law import Law, Space, resolve
-from rlkit.laws.solver import Optimum, Solution, make_loss, minimise, search, to_space
+from rlkit.laws.optimum import Optimum, search
+from rlkit.laws.solver import Solution, make_loss, minimise, to_space
 from rlkit.seeds import generator
 
 Band = Literal["confidence", "prediction"]

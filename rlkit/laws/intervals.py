@@ -19,7 +19,8 @@ from scipy.signal import lfilter
 
 from rlkit.errors import UserError
 from rlkit.laws.law import Law
-from rlkit.laws.solver import Loss, Optimum, Problem, Solution, minimise
+from rlkit.laws.optimum import Optimum
+from rlkit.laws.solver import Loss, Problem, Solution, minimise
 from rlkit.laws.table import Table
 from rlkit.seeds import generator
 

@@ -15,8 +15,9 @@ from rlkit.errors import UserError
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.intervals import Draws, refit, runaways
 from rlkit.laws.law import Law, Space, resolve
+from rlkit.laws.optimum import check_determined
 from rlkit.laws.report import RAN_AWAY
-from rlkit.laws.solver import Loss, Problem, check_determined, to_space
+from rlkit.laws.solver import Loss, Problem, to_space
 from rlkit.laws.table import numbers
 from rlkit.params import Section, override, read_yaml, validate
 from rlkit.results.store import read_json

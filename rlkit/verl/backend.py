@@ -30,7 +30,8 @@ from rlkit.training import checkpoint
 from rlkit.training.interrupt import Interrupt
 from rlkit.types import Task
 from rlkit.verl import processes, weights
-from rlkit.verl.config import check, compose, escaped
+from rlkit.verl.checks import check
+from rlkit.verl.config import compose, escaped
 from rlkit.verl.processes import Files, environment, on_cluster
 from rlkit.verl.results import Results
 

@@ -15,7 +15,8 @@ import sympy
 
 from rlkit.agents import ExpertAgent, NoisyAgent, run_episodes
 from rlkit.environments.episode import Trajectory
-from rlkit.environments.mathematics import Mathematics, Side, distance, parse_equation, parse_side
+from rlkit.environments.equations import Side, distance, parse_equation, parse_side
+from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
 
 FAMILIES = ("linear", "two_sided", "distribute", "combine", "fractions")
