@@ -82,8 +82,10 @@ def test_differences_leave_out_the_seed_and_a_saved_params_file_is_the_same_run(
     ablation = Ablation(config())
     ablation.changes = {"actor.optim.lr": 1e-3, "seed": 5, "rollout.n": 16}
     assert ablation.differences() == {"actor.optim.lr": (1e-4, 1e-3), "rollout.n": (8, 16)}
-    mixture = {"train": [{"kind": "arithmetic", "weight": 2, "second_digits": 1}, {"kind": "string_trace"}]}
-    ablation = Ablation(config(data=mixture))
+    acted = {"kind": "environment", "environment": {"kind": "mathematics", "instructions": "brief"}}
+    mixture = {"train": [{"kind": "arithmetic", "weight": 2, "second_digits": 1}, acted]}
+    held_out = {"size": 40, "sources": [{"kind": "string_trace"}]}
+    ablation = Ablation(config(data=mixture, evaluation=held_out))
     ablation.changes = {"actor.optim.lr": 1e-3, "data.train.1.weight": 0.5}
     path = ablation.save(tmp_path / "lr.yaml")
     assert rlkit.load(path).id == ablation.config.id

@@ -8,9 +8,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import ipywidgets as w
+import pandas as pd
 import yaml
+from IPython.display import DisplayHandle, Pretty
 
 from rlkit.config import RunConfig, load
 from rlkit.config.run import NOT_COMPARED, in_words, name_of, short
@@ -22,9 +25,6 @@ from rlkit.results.machine import usable_cores
 from rlkit.results.read import read, read_evals
 from rlkit.results.run_state import config_of, run_state
 from rlkit.studies.status import duration
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KEYS = (
     "model.path", "model.lora_rank", "algorithm.adv_estimator", "actor.policy_loss.loss_mode", "actor.optim.lr",
@@ -106,9 +106,7 @@ class Ablation:
         if path.suffix not in (".yaml", ".yml"):
             raise UserError(f"{path} is no params file: give a name that ends in .yaml.")
         config = validate(RunConfig, {**self.config.model_dump(mode="json"), "study": path.stem})
-        content = config.model_dump(mode="json", exclude_defaults=True)
-        for source, given in zip(config.data.train, content.get("data", {}).get("train", ()), strict=False):
-            given.update({"kind": source.kind, **given})
+        content = _changed(config.model_dump(mode="json"), RunConfig().model_dump(mode="json"))
         text = f"# {self.base.study} with {in_words(self.differences())}\n"
         text += yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
         if path.exists() and path.read_text(encoding="utf-8") != text:
@@ -131,11 +129,16 @@ class Ablation:
         return {label: found[other, count, label] for other, count, label in sorted(found)[:MOST]}
 
 
-def samples_of(beside: Mapping[str, Iterable[Path]]) -> "tuple[pd.DataFrame, pd.DataFrame]":
+def _changed(content: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """What of nested sections is not as in the usual ones; lists are whole."""
+    new = {key: value for key, value in content.items() if value != usual.get(key)}
+    nested = {key for key, value in new.items() if isinstance(value, dict) and usual.get(key)}
+    return {key: _changed(value, usual[key]) if key in nested else value for key, value in new.items()}
+
+
+def samples_of(beside: Mapping[str, Iterable[Path]]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What `rlkit.read` and `rlkit.read_evals` give of the runs of `Ablation.beside`; `cell` is what they change, and
     "base" is the baseline of differences."""
-    import pandas as pd
-
     runs = [(label, folder) for label, folders in beside.items() for folder in folders]
     tables = []
     for reader in (read, read_evals):
@@ -146,11 +149,9 @@ def samples_of(beside: Mapping[str, Iterable[Path]]) -> "tuple[pd.DataFrame, pd.
     return tables[0], tables[1]
 
 
-def comparison(beside: Mapping[str, Iterable[Path]], evals: "pd.DataFrame") -> "pd.DataFrame":
+def comparison(beside: Mapping[str, Iterable[Path]], evals: pd.DataFrame) -> pd.DataFrame:
     """A row a configuration: seeds, state, pass@1 at the end with low and high, and its difference from the base
     with its interval, paired by problem (`rlkit.measures`)."""
-    import pandas as pd
-
     from rlkit.measures.comparisons import differences
     from rlkit.measures.summary import before_after
 
@@ -187,18 +188,14 @@ def controls(config: RunConfig, keys: Sequence[str] = KEYS) -> dict[str, Any]:
 def slider(value: float, low: float, high: float, step: float, log: bool = False, **look: Any) -> Any:
     """A slider between `low` and `high`, ends moved inwards so that whole steps lead to `value`: a browser rounds to
     those. With `log`, `step` is in decades."""
-    import ipywidgets
-
     place = math.log10 if log else float
     down, up = (math.floor((place(b) - place(a)) / step + 1e-9) for a, b in ((low, value), (value, high)))
     ends = {"min": place(value) - step * down, "max": place(value) + step * up, "step": step}
-    kind = ipywidgets.FloatLogSlider if log else ipywidgets.FloatSlider
+    kind = w.FloatLogSlider if log else w.FloatSlider
     return kind(value=value, **ends, **look)
 
 
 def _control(key: str, flat: Mapping[str, Any], label: str) -> Any:
-    import ipywidgets as w
-
     if key not in flat:
         near = f"{did_you_mean(key, flat)} See rlkit config --schema."
         raise UserError(f"{key!r} is no single value of a run's configuration.{near}")
@@ -240,9 +237,6 @@ class Panel(Live):
     """Controls (`widgets`, one a key), buttons, curves and a table over an ablation, shown as the value of a cell."""
 
     def __init__(self, ablation: Ablation, keys: Sequence[str] = KEYS) -> None:
-        import ipywidgets as w
-        from IPython.display import DisplayHandle
-
         super().__init__()
         self.ablation, self.widgets = ablation, controls(ablation.base, keys)
         self._start = {key: (widget.value, widget.description) for key, widget in self.widgets.items()}
@@ -280,8 +274,6 @@ class Panel(Live):
 
     def refresh(self) -> bool:
         """As `Live`; curves and table are drawn where something is new."""
-        from IPython.display import Pretty
-
         from rlkit import figures
 
         beside = self.ablation.beside()

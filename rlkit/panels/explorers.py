@@ -7,6 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ipywidgets as w
+import numpy as np
+import pandas as pd
+from IPython.display import DisplayHandle, Pretty
+
+from rlkit.config import load
+from rlkit.data import held_out
 from rlkit.errors import UserError
 from rlkit.panels.ablation import slider
 from rlkit.panels.launching import show
@@ -14,7 +21,6 @@ from rlkit.results.read import read_evals, run_folders
 from rlkit.results.store import read_jsonl
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pandas.io.formats.style import Styler
 
     from rlkit.figures import Drawing
@@ -40,10 +46,7 @@ def law_explorer(source: "LawFit | str | Path") -> "Explorer":
 class Explorer:
     """Sliders, one a free parameter of the `fit`, above a sentence and a picture; shown as the value of a cell."""
 
-    def __init__(self, fit: "LawFit", points: "pd.DataFrame | None" = None) -> None:
-        import ipywidgets as w
-        from IPython.display import DisplayHandle
-
+    def __init__(self, fit: "LawFit", points: pd.DataFrame | None = None) -> None:
         self.fit, self.points = fit, points
         self.sliders = {name: self._slider(name) for name in fit.law.free}
         self.reset = w.Button(description="Back to the fit", icon="undo")
@@ -73,8 +76,6 @@ class Explorer:
     @property
     def tried(self) -> "LawFit":
         """The law at the tried parameters, without intervals."""
-        import numpy as np
-
         z = self.fit.law.to_z(np.array([[self.values[p] for p in self.fit.law.parameters]]))[0]
         return replace(self.fit, z=z, count=0, given=None, at_bound={})
 
@@ -114,7 +115,7 @@ def sample_browser(path: str | Path) -> "Browser":
     return Browser(read_samples(path))
 
 
-def read_samples(path: str | Path) -> "pd.DataFrame":
+def read_samples(path: str | Path) -> pd.DataFrame:
     """The logged training samples and all evaluated samples of the runs under a path.
 
     Returns:
@@ -124,11 +125,6 @@ def read_samples(path: str | Path) -> "pd.DataFrame":
 
     Raises UserError: there are no runs, or none has logged a sample.
     """
-    import pandas as pd
-
-    from rlkit.config import load
-    from rlkit.data import held_out
-
     tasks, parts = {}, []
     for folder in run_folders(path):
         rows = pd.DataFrame(read_jsonl(folder / "samples.jsonl"))
@@ -149,11 +145,9 @@ def read_samples(path: str | Path) -> "pd.DataFrame":
     return found.sort_values(["step", "run", "task_id"], ascending=[False, True, True], kind="stable")
 
 
-def page(rows: "pd.DataFrame", number: int = 0) -> "Styler":
+def page(rows: pd.DataFrame, number: int = 0) -> "Styler":
     """The samples of some prompts, rows from `read_samples`, as a table; the page's number counts from 0. Every text of
     a model is escaped, long ones are cut."""
-    import pandas as pd
-
     from rlkit import figures
 
     keys = ["step", "run", "task_id"]
@@ -178,10 +172,7 @@ class Browser:
     """Filters (a drop-down for each of run, kind, step, data_source and outcome) above a page of a table from
     `read_samples`, whose `number` counts from 0. Shown by a notebook as the value of a cell."""
 
-    def __init__(self, table: "pd.DataFrame") -> None:
-        import ipywidgets as w
-        from IPython.display import DisplayHandle
-
+    def __init__(self, table: pd.DataFrame) -> None:
         self.table, self.number, self._shown, self._page = table, 0, DisplayHandle(), DisplayHandle()
         self.filters: dict[str, w.Dropdown] = {}
         for name in ("run", "kind", "step", "data_source", "outcome"):
@@ -197,7 +188,7 @@ class Browser:
         self.box = w.VBox([grid, w.HBox([self.previous, self.of, self.next])])
 
     @property
-    def rows(self) -> "pd.DataFrame":
+    def rows(self) -> pd.DataFrame:
         """The samples that the filters leave."""
         rows = self.table
         for name, chosen in self.filters.items():
@@ -207,8 +198,6 @@ class Browser:
 
     def show(self, number: int) -> None:
         """Show a page, counted from 0."""
-        from IPython.display import Pretty
-
         rows, self.number = self.rows, number
         pages = -(-len(rows.drop_duplicates(["step", "run", "task_id"])) // PAGE)
         self.of.value = f"page {number + 1} of {max(1, pages)}"

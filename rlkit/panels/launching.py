@@ -20,12 +20,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import ipywidgets
+import pandas as pd
 from filelock import FileLock
+from IPython.display import DisplayHandle, Pretty
 
 from rlkit.config import RunConfig, load
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
 from rlkit.results import store
+from rlkit.results.read import read
 from rlkit.results.run_state import LOG, START, RunState, is_alive, last_lines, process_of, run_state
 from rlkit.studies.file import load_one
 from rlkit.studies.status import duration
@@ -199,8 +203,6 @@ class Live:
     come in a thread with another loop.)"""
 
     def __init__(self) -> None:
-        import ipywidgets
-
         self.message = ipywidgets.HTML()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._following: Future[None] | None = None
@@ -216,7 +218,6 @@ class Live:
     def button(self, text: str, icon: str, action: Callable[[], Any], tooltip: str = "") -> Any:
         """A button that calls `action` when it is clicked. The sentence that comes back, or the UserError, is the
         message, and what has changed is shown soon."""
-        import ipywidgets
 
         def clicked(_: Any) -> None:
             try:
@@ -260,9 +261,6 @@ class RunView(Live):
     whenever the kernel takes a click: between cells, and in one that awaits (ipykernel from 7.4 on)."""
 
     def __init__(self, run: Launched) -> None:
-        import ipywidgets
-        from IPython.display import DisplayHandle
-
         super().__init__()
         self.run = run
         self._drawn: tuple[int | None, str] = (None, "")
@@ -277,8 +275,6 @@ class RunView(Live):
 
     def refresh(self) -> bool:
         """As `Live`; the message lasts until the run's status changes, and a finished run has words for buttons."""
-        from IPython.display import Pretty
-
         state = self.run.state
         self.bar.max, self.bar.value = state.total or 1, state.step or 0
         self.stop.disabled = not state.active
@@ -296,10 +292,7 @@ class RunView(Live):
         return state.active
 
     def _draw(self) -> None:
-        import pandas as pd
-
         from rlkit import figures
-        from rlkit.results.read import read
 
         self._curves.update(figures.metric_panels(read(self.run.folder), CURVES, venue="tmlr"))
         if rows := list(store.read_jsonl(self.run.folder / "samples.jsonl")):
@@ -316,8 +309,6 @@ class RunView(Live):
 
 def show(box: Any, first: Any, *places: Any) -> None:
     """Show a box of widgets in the first of some display handles, and take a place below it for each of the others."""
-    from IPython.display import Pretty
-
     first.display(box)
     for place in places:
         place.display(Pretty(""))

@@ -27,7 +27,7 @@ from rlkit.environments.base import environments
 from rlkit.environments.episode import Episode
 from rlkit.environments.rollout import ChatTokens, Limits, SampledEpisode
 from rlkit.models.prompts import set_template_defaults
-from rlkit.samplers.rollouts import ENVIRONMENT
+from rlkit.samplers.rollouts import acts
 from rlkit.types import Rollout, Sample, Task
 from rlkit.verl.compute_score import PLACE, record, score_of
 
@@ -52,8 +52,7 @@ class RlkitAgentLoop(AgentLoopBase):
         messages = tuple(dict(message) for message in row["raw_prompt"])
         task = Task(str(row["data_source"]), messages, truth, extra_info=info)
         options = {"sampling_params": sampling_params, "priority": int(row.get("priority", 0))}
-        acts = task.data_source.startswith(ENVIRONMENT)
-        rollout = await (self._episode(task, options) if acts else self._answer(task, options))
+        rollout = await (self._episode(task, options) if acts(task) else self._answer(task, options))
         place = {
             "step": int(row["global_steps"]), "split": str(row["extra_info"]["split"]), "uid": str(row["uid"]),
             "sample": int(row["session_id"]), "task_id": str(row["id"]), "prompt_tokens": len(rollout.prompt_ids),

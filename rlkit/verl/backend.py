@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from tqdm.auto import tqdm
 
@@ -69,8 +70,6 @@ def dry_run(config: RunConfig, root: str | Path = "outputs") -> str:
 def check_machine(config: RunConfig) -> None:
     """Refuse what would fail after minutes of starting: a TRL that verl 0.9.1 cannot import, where it finds any;
     fewer GPUs on this machine than are asked for; no cluster at RAY_ADDRESS. What a cluster has is asked by verl."""
-    import torch
-
     with suppress(PackageNotFoundError):
         if (found := int(version("trl").split(".")[0])) >= 1:
             fix = "pip uninstall trl, or use an environment without it"
@@ -110,7 +109,6 @@ class _VerlRun:
     def __init__(self, config: RunConfig, store: RunStore, progress: bool) -> None:
         self.config, self.store, self.progress = config, store, progress
         self.total = config.trainer.total_training_steps
-        self.bar: Any = None
 
     def train(self, interrupt: Interrupt) -> Run:
         c, summary = self.config, self.store.info.get("summary") or {}
@@ -133,13 +131,11 @@ class _VerlRun:
         results = Results(c, self.store, files, shape, held)
         interrupt.defer()
         try:
-            results.resume(done if done else -1, sorted(files.folder.glob("attempt-*/answers"))[:-1])
+            results.resume(done or -1)
             with processes.machine_lock(lambda: interrupt.requested, self._wait) as mine:
                 ended = mine and self._attempt(files, results, done, interrupt)
         finally:
             results.tracker.close()
-            if self.bar is not None:
-                self.bar.close()
         self._merge(files)
         if ended and results.step < self.total:
             what = f"verl ended after step {results.step} of {self.total}; run it again to continue."
@@ -160,8 +156,8 @@ class _VerlRun:
     def _prepare(self, held: Sequence[Task]) -> Files:
         """Make the model, the rows and this attempt's folder."""
         model = weights.prepare(self.config)
-        before = list((self.store.folder / "verl").glob("attempt-*"))
-        files = Files.of(self.store.folder, model, 1 + len(before))
+        before = [int(path.name.rpartition("-")[2]) for path in self.store.folder.glob("verl/attempt-*")]
+        files = Files.of(self.store.folder, model, 1 + max(before, default=0))
         if not (files.folder / "test.parquet").exists():
             TaskStream(self.config, held).check_prompts(held)
             export(self.config, files.folder, progress=self.progress)
@@ -182,34 +178,32 @@ class _VerlRun:
         validation = {"trainer.val_before_train": wanted, "trainer.val_only": wanted and done == self.total}
         command = _command(self.config, files, validation)
         if self.progress:
-            name = self.config.id
-            self.bar = tqdm(total=self.total, initial=done, desc=name, unit="step", dynamic_ncols=True)
-            self.bar.write(f"verl's log: {log}", file=sys.stderr)
+            tqdm.write(f"verl's log: {log}", file=sys.stderr)
+        shown: Any = {"desc": self.config.id, "unit": "step", "dynamic_ncols": True, "disable": not self.progress}
         began = time.monotonic()
+        with tqdm(total=self.total, initial=done, **shown) as bar:
 
-        def look() -> Hashable:
-            results.poll()
-            self._follow(results, time.monotonic() - began)
-            return results.progress
+            def look() -> Hashable:
+                results.poll()
+                self._follow(results, bar, time.monotonic() - began)
+                return results.progress
 
-        ended = processes.run(
-            command, environment(self.config, files), log, mark=str(files.folder), look=look,
-            stall_timeout=self.config.trainer.stall_timeout, stop=lambda: interrupt.requested,
-        )  # fmt: skip
+            ended = processes.run(
+                command, environment(self.config, files), log, mark=str(files.folder), look=look,
+                stall_timeout=self.config.trainer.stall_timeout, stop=lambda: interrupt.requested,
+            )  # fmt: skip
         results.poll(ended=True)
         return ended
 
-    def _follow(self, results: Results, seconds: float) -> None:
+    def _follow(self, results: Results, bar: tqdm, seconds: float) -> None:
         """Say how far verl is, and keep in run.json how long its start took, up to its first answer."""
         starting = not results.answers.seen
         if self.store.info.get("phase") != (phase := STARTING if starting else ""):
             self.store.update(phase=phase, startup_seconds=None if starting else seconds)
-            if self.bar is not None:
-                self.bar.unpause()  # the start is no part of its seconds a step
-        if self.bar is not None:
-            said = f"{phase}, {seconds:.0f} s" if starting else ""
-            self.bar.set_postfix_str(said, refresh=sys.stderr.isatty())  # else a line a second
-            self.bar.update(max(0, results.step - self.bar.n))
+            bar.unpause()  # the start is no part of its seconds a step
+        said = f"{phase}, {seconds:.0f} s" if starting else ""
+        bar.set_postfix_str(said, refresh=sys.stderr.isatty())  # else a line a second
+        bar.update(max(0, results.step - bar.n))
 
     def _merged_step(self) -> int:
         """The step of the newest merged checkpoint; 0 without one."""

@@ -7,6 +7,7 @@ from typing import Any
 from rlkit.config import Optimizer, RunConfig
 from rlkit.errors import UserError
 from rlkit.models.shapes import shape_of
+from rlkit.training.checks import UNSPLITTABLE, check_algorithm
 
 ONLY: Mapping[str, tuple[Any, str]] = {
     "model.lora_dropout": (0.0, "verl 0.9.1 trains adapters without dropout: set it to 0"),
@@ -46,8 +47,6 @@ def value_at(config: Any, path: str) -> Any:
 
 def check(config: RunConfig) -> None:
     """Refuse what verl cannot do. Raises UserError naming the field, the value and the fix."""
-    from rlkit.training.checks import UNSPLITTABLE, check_algorithm
-
     check_algorithm(config)
     for path, (only, why) in ONLY.items():
         if (value := value_at(config, path)) != only:
@@ -55,12 +54,12 @@ def check(config: RunConfig) -> None:
     for path, whys in NEVER.items():
         if why := whys.get(value := value_at(config, path)):
             raise UserError(f"{path} is {value!r}, which {why}, or trainer.backend local.")
-    for sentence, wrong in _clashes(config, UNSPLITTABLE):
+    for sentence, wrong in _clashes(config):
         if wrong:
             raise UserError(sentence)
 
 
-def _clashes(c: RunConfig, unsplittable: set[str]) -> Iterator[tuple[str, bool]]:
+def _clashes(c: RunConfig) -> Iterator[tuple[str, bool]]:
     """Batches and heads that GPUs cannot share, losses that must not be divided and schedules that verl moves
     otherwise: a sentence each, and whether it is true."""
     gpus, tensor = c.trainer.nnodes * c.trainer.n_gpus_per_node, c.rollout.tensor_model_parallel_size
@@ -79,7 +78,7 @@ def _clashes(c: RunConfig, unsplittable: set[str]) -> Iterator[tuple[str, bool]]
     yield (
         f"actor.policy_loss.loss_mode is {mode!r}, which chooses tokens within a micro-batch: over {gpus} GPUs the "
         "gradient would be another one. Use one GPU, or another loss.",
-        mode in unsplittable and gpus > 1,
+        mode in UNSPLITTABLE and gpus > 1,
     )
     steps = {"actor": c.actor.ppo_epochs * c.actor.mini_batches(c.data.train_batch_size)}
     if c.algorithm.adv_estimator == "gae":

@@ -15,13 +15,20 @@ from importlib.util import find_spec
 from io import StringIO
 from typing import Any
 
+from hydra import compose as hydra_compose
+from hydra import initialize_config_module
+from omegaconf import OmegaConf
+
 from rlkit.config import LINEAR, Optimizer, RunConfig
 from rlkit.errors import UserError, did_you_mean
 from rlkit.models.shapes import decodes_eagerly
 from rlkit.params import field_paths
 from rlkit.samplers.choice import together
+from rlkit.training.checks import UNSPLITTABLE
+from rlkit.training.optimizer import learning_rate
 from rlkit.verl.checks import ONLY, value_at
 from rlkit.verl.processes import LOCAL_CPUS, Files, environment, on_cluster
+from rlkit.verl.weights import describe
 
 MODEL, ACTOR, ROLLOUT = (f"actor_rollout_ref.{section}." for section in ("model", "actor", "rollout"))
 SECTIONS = {
@@ -138,8 +145,6 @@ def mapped(config: RunConfig) -> dict[str, Any]:
 
 def _computed(config: RunConfig) -> dict[str, Any]:
     """Values that come from more than one field."""
-    from rlkit.training.checks import UNSPLITTABLE
-
     micro = config.actor.ppo_micro_batch_size
     if config.actor.policy_loss.loss_mode in UNSPLITTABLE:
         micro = config.mini_batch_size * config.rollout.n
@@ -167,9 +172,6 @@ def _computed(config: RunConfig) -> dict[str, Any]:
 
 
 def _rate(config: RunConfig, section: str, optim: Optimizer) -> dict[str, Any]:
-    from rlkit.training.optimizer import learning_rate
-    from rlkit.verl.weights import describe
-
     size = describe(config)[0].non_embedding if optim.lr_exponent else optim.lr_reference_params
     return {f"{section}.lr": learning_rate(optim, size), f"{section}.lr_scheduler_type": "cosine"}
 
@@ -220,8 +222,6 @@ def compose(config: RunConfig, files: Files, changes: Mapping[str, Any] | None =
     """The configuration that `verl.trainer.main_ppo` reads, without interpolations; `changes` are verl's dotted keys,
     before those of the config's own section `verl`. Raises UserError for a key that verl does not have, or a
     combination that it refuses; with verl's own words."""
-    from omegaconf import OmegaConf
-
     tree = deepcopy(_defaults())
     known = mapped(config) | _computed(config) | _fixed(config, files)
     for key, value in (known | dict(changes or {})).items():
@@ -241,10 +241,6 @@ def compose(config: RunConfig, files: Files, changes: Mapping[str, Any] | None =
 @cache
 def _defaults() -> dict[str, Any]:
     """verl's own files, composed."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
-    from omegaconf import OmegaConf
-
     with initialize_config_module("verl.trainer.config", version_base=None):
         found: Any = OmegaConf.to_container(hydra_compose("ppo_trainer"), resolve=False)
     return found

@@ -78,6 +78,12 @@ class Files:
         return self.attempt / "answers"
 
     @property
+    def earlier(self) -> list[Path]:
+        """Folders of the answers logs of the attempts before this one, newest first."""
+        number = int(self.attempt.name.rpartition("-")[2])
+        return [self.folder / f"attempt-{k}" / "answers" for k in range(number - 1, 0, -1)]
+
+    @property
     def checkpoints(self) -> Path:
         """verl's own, sharded ones."""
         return self.folder / "checkpoints"

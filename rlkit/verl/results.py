@@ -5,7 +5,6 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped
 from rlkit.evaluation import summarise
 from rlkit.results.store import ANSWER, RunStore, eval_row, read_jsonl
-from rlkit.samplers.rollouts import ENVIRONMENT
+from rlkit.samplers.rollouts import acts
 from rlkit.training.batches import comparable
 from rlkit.training.checks import problems
 from rlkit.training.metrics import Tracker, rollout_summary
@@ -40,7 +39,7 @@ class Results:
         self, config: RunConfig, store: RunStore, files: Files, shape: Shape, held_out: Sequence[Task]
     ) -> None:
         self.config, self.store, self.shape, self.held_out = config, store, shape, held_out
-        self.answers, self.ledger = AnswerReader(files.answers), Ledger()
+        self.files, self.answers, self.ledger = files, AnswerReader(files.answers), Ledger()
         self.stream = TaskStream(config, held_out)
         self.tracker = Tracker(config, store.folder)
         self.step = 0
@@ -53,11 +52,11 @@ class Results:
         """Grows whenever verl gets anything done: lines of metrics, answers."""
         return self._metrics.offset, self.answers.seen
 
-    def resume(self, step: int, before: Sequence[Path]) -> None:
+    def resume(self, step: int) -> None:
         """Drop what was logged after a checkpoint and take up its ledger.
 
         verl saves before it evaluates and logs a step, so a run that died in between has a checkpoint whose
-        step was never logged: its answers, in a folder of `before`, are counted now.
+        step was never logged: its answers, in the log of an earlier attempt, are counted now.
         """
         self.store.truncate(step)
         evaluations = self.store.info.get("evaluations", {})
@@ -65,7 +64,7 @@ class Results:
         if lines := list(read_jsonl(self.store.folder / "metrics.jsonl")):
             self.ledger, self.step = _ledger(lines[-1]), int(lines[-1]["step"])
         current = self.answers
-        for folder in reversed(before if self.step < step else ()):
+        for folder in self.files.earlier if self.step < step else ():
             self.answers = AnswerReader(folder)
             self.answers.poll()
             if self.answers.count(step, "train"):
@@ -112,7 +111,7 @@ class Results:
         c, rows = self.config, self.answers.take(step, "train")
         rollouts = _rollouts(rows, c.data.train_batch_size, c.rollout.n)
         metrics = rollout_summary(rollouts, c.rollout.n) | self.stream.exposure(step)
-        if acted := [r for r in rollouts if r.task.data_source.startswith(ENVIRONMENT)]:
+        if acted := [r for r in rollouts if acts(r.task)]:
             metrics |= rollout_metrics(acted)
         kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, step)
         self._account(step, rollouts, [rollouts[i] for i in kept])

@@ -3,16 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
 from rlkit.compute import Shape
 from rlkit.config import RunConfig
+from rlkit.models.ladder import ladder_config, parameter_counts
+from rlkit.models.loading import MODELS, PACKAGED, add_lora, convert, load_policy, pretrained, save_model
 from rlkit.models.shapes import LADDER, is_ladder
+from rlkit.training.warm_cache import CACHE, cache_key
+from rlkit.training.warm_start import warm_start
 
 
 def path_of(config: RunConfig) -> str:
     """Where the model is that verl loads, or will be once `prepare` has made it; a hub id stays one."""
-    from rlkit.models.loading import MODELS, PACKAGED
-    from rlkit.training.warm_cache import CACHE, cache_key
-
     path = config.model.path
     if is_ladder(path):
         name = f"{path}-{cache_key(config)}" if config.model.starts_warm else f"{path}-random-{config.seed}"
@@ -23,9 +27,6 @@ def path_of(config: RunConfig) -> str:
 
 def prepare(config: RunConfig) -> str:
     """`path_of`, with the model made where it is not there: a warm start, random weights, a conversion."""
-    from rlkit.models.loading import PACKAGED, convert, load_policy, save_model
-    from rlkit.training.warm_start import warm_start
-
     path, folder = config.model.path, path_of(config)
     if path in PACKAGED:
         convert(path)
@@ -37,12 +38,6 @@ def prepare(config: RunConfig) -> str:
 
 def describe(config: RunConfig) -> tuple[Shape, dict[str, int]]:
     """The shape for the ledger and the parameter counts of what trains; loads no weights. Raises UserError."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    from rlkit.models.ladder import ladder_config, parameter_counts
-    from rlkit.models.loading import add_lora, pretrained
-
     path = config.model.path
     if path in LADDER:
         hf = ladder_config(path)
