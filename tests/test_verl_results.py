@@ -2,6 +2,7 @@
 the answers log: verl's reward function scores from threads and tells every answer, errors included."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -181,15 +182,17 @@ def test_a_resumed_run_continues_its_ledger_and_counts_a_saved_step_that_was_nev
     assert rlkit.read(store.folder, "train/accuracy").value.tolist() == [0.5]
 
 
-def test_sampler_and_trainer_that_disagree_are_told_once(run):
+def test_what_spoils_a_step_is_told_once_as_of_a_local_run_and_a_gap_may_end_it(run):
     store, verl = run
     reader = results(store, verl)
     for step in (1, 2):
-        verl.train(step, graded(1, 0, 1, 0, 1, 0, 1, 0))
+        verl.train(step, [Reward.of(False, killed="deadline")] * 8)
         verl.log(step, **{"training/global_step": step, "rollout_corr/log_ppl_abs_diff": 0.3})
-    with pytest.warns(UserWarning, match=r"differ by 0\.3 nats a token") as caught:
+    with pytest.warns(UserWarning) as caught:
         reader.poll()
-    assert len(caught) == 1
+    told = "\n".join(str(warning.message) for warning in caught)
+    assert re.fullmatch(r".*broke down \(reward/killed.*\n.*got equal rewards.*\n.*differ by 0\.3 nats a token.*", told)
+    assert rlkit.read(store.folder, "reward/killed").value.tolist() == [1.0, 1.0]
     with pytest.raises(RunStopped, match=r"differ by 0\.3 nats a token"):
         results(store, verl, config(rollout__sync_check_freq=1)).poll()
 

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -108,10 +108,11 @@ class NoisyAgent(BaseAgent):
 
 def each(problems: str | Problem | Iterable[str | Problem]) -> list[str | Problem]:
     """Problems as a list, also where there is one alone."""
-    alone = isinstance(problems, str | Mapping)
-    if not alone and not isinstance(problems, Iterable):
+    if isinstance(problems, str | Mapping):
+        return [problems]
+    if not isinstance(problems, Iterable):
         raise UserError(f"The problems are {problems!r}: give a list of texts or mappings.")
-    return [cast(str | Problem, problems)] if alone else list(cast(Iterable[str | Problem], problems))
+    return list(problems)
 
 
 def run_episodes(

@@ -233,11 +233,10 @@ class AgenticTrainer:
         return Path(folder)
 
 
-def check_items(given: Any, kind: type, noun: str, source: str) -> Sequence[Any]:
-    """`given`. Raises UserError unless it is a list of `kind` alone, with at least one item."""
-    if isinstance(given, list | tuple) and given and all(isinstance(item, kind) for item in given):
-        return given
-    raise UserError(f"There are no {noun} to train on in {str(given)[:100]}: {source} returns a list of them.")
+def check_items(given: Any, kind: type, noun: str, source: str) -> None:
+    """Raises UserError unless `given` is a list of `kind` alone, with at least one item."""
+    if not (isinstance(given, list | tuple) and given and all(isinstance(item, kind) for item in given)):
+        raise UserError(f"There are no {noun} to train on in {str(given)[:100]}: {source} returns a list of them.")
 
 
 def named_model(path: str, device: str) -> Model:

@@ -20,7 +20,6 @@ TRIED = 50  # actions that get senseless parameters
 GARBAGE: tuple[Params, ...] = (
     {}, {"value": ""}, {"value": "\x00🙂" * 50}, {"value": ["?"]}, {"surprise": None}, {"value": "9" * 5000},
 )  # fmt: skip
-HERE = Path(__file__).parent
 TEST = '''"""The environment {name!r} keeps the contract, and its expert succeeds."""
 
 from pathlib import Path
@@ -36,7 +35,7 @@ def test_{name}_keeps_the_contract():
 '''
 
 
-def check_environment(environment: BaseEnvironment, episodes: int = 10, seed: int = 0) -> None:
+def check_environment(environment: BaseEnvironment, episodes: int = 10) -> None:
     """Play `episodes` random ones and hold the environment, written in its short or its full form, to its contract.
 
     Checked: problems are JSON, reproducible and disjoint between splits; the same actions give the same results on a
@@ -45,7 +44,7 @@ def check_environment(environment: BaseEnvironment, episodes: int = 10, seed: in
     there is one, succeeds. Raises UserError with one line a violation."""
     found: list[str] = []
     try:
-        found.extend(_violations(environment.fresh(), episodes, seed))
+        found.extend(_violations(environment.fresh(), episodes))
     except (Exception, SystemExit) as error:  # whatever is raised, the environment's author wants to know
         known = isinstance(error, UserError)
         found.append(str(error) if known else f"it raises {type(error).__name__}: {error}")
@@ -54,16 +53,16 @@ def check_environment(environment: BaseEnvironment, episodes: int = 10, seed: in
         raise UserError(f"{environment.kind_name!r} breaks the contract of an environment:\n- {lines}")
 
 
-def _violations(environment: BaseEnvironment, episodes: int, seed: int) -> Iterator[str]:
-    problems, tests = (environment.problems(split, episodes, seed) for split in ("train", "test"))
-    if problems != environment.problems("train", episodes, seed):
+def _violations(environment: BaseEnvironment, episodes: int) -> Iterator[str]:
+    problems, tests = (environment.problems(split, episodes) for split in ("train", "test"))
+    if problems != environment.problems("train", episodes):
         yield "problems() differs between two calls with the same seed: draw from `rng` alone"
     if {json.dumps(p, sort_keys=True) for p in problems} & {json.dumps(p, sort_keys=True) for p in tests}:
         yield "a problem occurs in both splits"
     fresh, ended = environment.fresh(), []
     for index, problem in enumerate(problems):
         yield from _garbage(environment, problem)
-        yield from _random(environment, fresh, problem, generator("check", seed, index), ended)
+        yield from _random(environment, fresh, problem, generator("check", 0, index), ended)
         yield from _expert(environment, problem, ended)
     if not any(ended):
         yield (
@@ -130,7 +129,7 @@ def new_environment(name: str, folder: Path) -> tuple[Path, Path]:
     if taken or name in environments:
         raise UserError(f"The name {name!r} is taken{f' ({taken} exists)' if taken else ''}: choose another.")
     title = name.replace("_", " ").capitalize()
-    text = (HERE / "line_walk.py").read_text()
+    text = Path(__file__).with_name("line_walk.py").read_text()
     text = re.sub(r'^""".*"""', f'"""{title}: say in one line what happens here."""', text)
     text = text.replace("LineWalkWorld", "".join(w.capitalize() for w in name.split("_")) + "World")
     write_text(source, text.replace('"line_walk"', f'"{name}"'))

@@ -2,7 +2,6 @@
 
 import ast
 import os
-import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,6 +10,7 @@ import numpy as np
 from pydantic import Field, PrivateAttr
 
 from rlkit.config import RewardConfig
+from rlkit.domains.code import extract
 from rlkit.domains.grading import Grading
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
 from rlkit.environments.base import Params, Problem
@@ -98,7 +98,7 @@ class CodeGeneration(BaseEnvironment):
             return ActionResult(f"solve({argument!r}) returns {answer!r}.", LOOK, False)
         if action == "test_code":
             return self._test()
-        source = unfenced(str(params.get("value", ""))).rstrip() + "\n"
+        source = (extract(str(params.get("value", "")), ["solve"]) or "").rstrip() + "\n"
         check_source(source)
         self._source = source
         return ActionResult(f"Saved {len(source.splitlines())} lines.", 0.0, False)
@@ -113,12 +113,9 @@ class CodeGeneration(BaseEnvironment):
             text = f"All visible tests pass, and {hidden:.0%} of the hidden ones."
             info = {"success": hidden == 1, "hidden": hidden}
             return ActionResult(text, gain + HIDDEN * hidden, True, info)
-        first = next(i for i, problem in enumerate(problems) if problem)
-        argument, answer = self._visible[first]
-        text = (
-            f"{problems.count(None)} of {len(problems)} tests pass. solve({argument!r}) should return {answer!r}, "
-            f"but {problems[first]}."
-        )
+        (argument, answer), wrong = next(pair for pair in zip(self._visible, problems, strict=True) if pair[1])
+        told = f"{problems.count(None)} of {len(problems)} tests pass"
+        text = f"{told}. solve({argument!r}) should return {answer!r}, but {wrong}."
         return ActionResult(text, gain, False, {"passed": share})
 
     def expert(self) -> tuple[str, Params]:
@@ -140,12 +137,6 @@ class CodeGeneration(BaseEnvironment):
 
     def render(self) -> str:
         return self._source or f"# {self._description}\n"
-
-
-def unfenced(text: str) -> str:
-    """A program without the Markdown fence around it."""
-    match = re.search(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
-    return match[1] if match else text.removesuffix("```")
 
 
 def check_source(source: str) -> None:

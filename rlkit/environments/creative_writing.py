@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -110,7 +111,7 @@ class CreativeWriting(BaseEnvironment):
             "structure": sum(len(sentences(p)) >= 2 for p in self._paragraphs) / self._count,
             "grammar": grammar(text),
             "readability": min(max((flesch(text) - HARD) / (EASY - HARD), 0.0), 1.0),
-            "diversity": distinct(text, 2),
+            "diversity": distinct(text),
         }
 
     def expert(self) -> tuple[str, Params]:
@@ -157,11 +158,10 @@ def mentions(text: str, element: str) -> bool:
     return all(w.removesuffix("s") in forms for w in words(element))
 
 
-def distinct(text: str, n: int = 2) -> float:
-    """Distinct n-grams over n-grams (distinct-n, Li et al. 2016, arXiv 1510.03055); 0 for too few words."""
-    tokens = words(text)
-    grams = list(zip(*(tokens[i:] for i in range(n)), strict=False))
-    return len(set(grams)) / len(grams) if grams else 0.0
+def distinct(text: str) -> float:
+    """Distinct pairs of neighbouring words over all (distinct-2, Li et al. 2016, arXiv 1510.03055); 0 without any."""
+    pairs = list(pairwise(words(text)))
+    return len(set(pairs)) / len(pairs) if pairs else 0.0
 
 
 def flesch(text: str) -> float:

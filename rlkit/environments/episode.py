@@ -1,7 +1,6 @@
-"""One episode, whoever acts in it (an agent, the sampler of a run, verl's workers), and what it leaves behind: its
-steps, and tables of many of them."""
+"""One episode, whoever acts in it (an agent, the sampler of a run, verl's workers), and what it leaves behind."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -149,12 +148,3 @@ class Episode:
         played = (self.world.kind_name, self.problem, self.messages, self.transitions)
         solution = str(self.environment.call("solution"))
         return Trajectory(*played, self.success, self.truncated, solution, self.world)
-
-
-def steps_frame(trajectories: Iterable[Trajectory]) -> "pd.DataFrame":
-    """One row a step of many episodes: episode, step, action, reward, valid, success."""
-    import pandas as pd
-
-    steps = [(i, k, t, e) for i, e in enumerate(trajectories) for k, t in enumerate(e.transitions, 1)]
-    rows = [(i, k, t.action, t.reward, t.valid, e.success) for i, k, t, e in steps]
-    return pd.DataFrame(rows, columns=["episode", "step", "action", "reward", "valid", "success"])

@@ -6,11 +6,11 @@ import pandas as pd
 import seaborn
 from matplotlib.ticker import MaxNLocator
 
-from rlkit.environments.episode import Trajectory, steps_frame
+from rlkit.environments.episode import Trajectory
 from rlkit.errors import UserError
 from rlkit.figures.drawing import Drawing
 from rlkit.figures.style import label_axes, new_axes, styled
-from rlkit.measures.episodes import transition_counts
+from rlkit.measures.episodes import steps_frame, transition_counts
 
 Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy
 

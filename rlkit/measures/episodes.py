@@ -1,13 +1,13 @@
 """What a set of episodes is worth, with intervals: before and after training, and beside an expert."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
-from rlkit.environments.episode import Trajectory, steps_frame
+from rlkit.environments.episode import Trajectory
 from rlkit.errors import UserError
 from rlkit.evaluation import bootstrap_mean, pass_rate
 from rlkit.seeds import content_hash, generator
@@ -51,6 +51,13 @@ def episode_metrics(
                 interval = bootstrap_mean(column, problems, rng=rng, draws=2000, average="micro")
             rows.append((name, metric, interval.value, interval.low, interval.high, len(column)))
     return pd.DataFrame(rows, columns=["group", "metric", "value", "low", "high", "n"])
+
+
+def steps_frame(trajectories: Iterable[Trajectory]) -> pd.DataFrame:
+    """One row a step of many episodes: episode, step, action, reward, valid, success."""
+    steps = [(i, k, t, e) for i, e in enumerate(trajectories) for k, t in enumerate(e.transitions, 1)]
+    rows = [(i, k, t.action, t.reward, t.valid, e.success) for i, k, t, e in steps]
+    return pd.DataFrame(rows, columns=["episode", "step", "action", "reward", "valid", "success"])
 
 
 def action_table(trajectories: Sequence[Trajectory]) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, Field, PositiveFloat, PositiveInt
 
 from rlkit import __version__
 from rlkit.config import Section
@@ -162,10 +162,8 @@ Domain = Annotated[str, Field(max_length=100)]
 Text = Annotated[str, Field(min_length=1, max_length=8000)]
 
 
-class Request(BaseModel):
+class Request(Section):
     """A problem in words or as the domain's JSON object, and the domain that it belongs to."""
-
-    model_config = ConfigDict(extra="forbid")
 
     problem: Text | dict[str, Any]
     domain: Domain = "mathematics"
@@ -191,10 +189,8 @@ class Solution(BaseModel):
     seconds: float
 
 
-class Feedback(BaseModel):
+class Feedback(Section):
     """The user's verdict on an answer."""
-
-    model_config = ConfigDict(extra="forbid")
 
     satisfied: bool
     domain: Domain = "mathematics"

@@ -16,6 +16,7 @@ from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped
 from rlkit.evaluation import summarise
 from rlkit.results.store import ANSWER, RunStore, eval_row, read_jsonl
+from rlkit.rewards import grading_metrics
 from rlkit.samplers.rollouts import acts
 from rlkit.training.batches import comparable
 from rlkit.training.checks import problems
@@ -45,7 +46,7 @@ class Results:
         self.step = 0
         self._metrics = Tail(files.attempt / "metrics.jsonl")
         self._lines: list[tuple[float, dict[str, Any]]] = []
-        self._warned = False
+        self._warned = set[str]()
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -98,7 +99,7 @@ class Results:
         if _evaluated(data):
             metrics |= self._evaluate(step)
         self._log(step, metrics)
-        self._check_gap(data)
+        self._tell(metrics | {"policy/logprob_gap": data.get("rollout_corr/log_ppl_abs_diff", 0.0)})
 
     def _log(self, step: int, metrics: dict[str, Any]) -> None:
         metrics |= self.ledger.metrics()
@@ -110,7 +111,8 @@ class Results:
     def _train(self, step: int) -> dict[str, float]:
         c, rows = self.config, self.answers.take(step, "train")
         rollouts = _rollouts(rows, c.data.train_batch_size, c.rollout.n)
-        metrics = rollout_summary(rollouts, c.rollout.n) | self.stream.exposure(step)
+        metrics = rollout_summary(rollouts, c.rollout.n) | grading_metrics([r.reward for r in rollouts])
+        metrics |= self.stream.exposure(step)
         if acted := [r for r in rollouts if acts(r.task)]:
             metrics |= rollout_metrics(acted)
         kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, step)
@@ -169,14 +171,13 @@ class Results:
             self.store.update(evaluations=self.store.info.get("evaluations", {}) | {str(step): summary})
         return result.metrics
 
-    def _check_gap(self, data: dict[str, Any]) -> None:
-        """Raises RunStopped where the config asks for a check and it fails; otherwise warns, once."""
-        gap = data.get("rollout_corr/log_ppl_abs_diff", 0.0)
-        for _, sentence in problems({"policy/logprob_gap": gap}, self.config):
-            if self.config.rollout.sync_check_freq:
+    def _tell(self, metrics: dict[str, float]) -> None:
+        """Warn of what spoils a step, of each kind once. Raises RunStopped for a gap of log-probs that is checked."""
+        for kind, sentence in problems(metrics, self.config):
+            if kind == "gap" and self.config.rollout.sync_check_freq:
                 raise RunStopped(f"At step {self.step}: {sentence}")
-            if not self._warned:
-                self._warned = True
+            if kind not in self._warned:
+                self._warned.add(kind)
                 warnings.warn(f"step {self.step}: {sentence}", stacklevel=3)
 
     def summary(self) -> dict[str, Any]:
