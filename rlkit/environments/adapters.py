@@ -5,7 +5,6 @@ import re
 from typing import Any, Literal
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Discrete
 from pydantic import Field, PrivateAttr
 
@@ -32,25 +31,23 @@ class FromGymnasium(BaseEnvironment):
     """Return from which an episode is a success. Default: Gymnasium's reward_threshold; without one, termination."""
 
     _env: Any = PrivateAttr(None)
+    _mode: dict[str, Any] = PrivateAttr({})
     _names: tuple[str, ...] = PrivateAttr(())
     _return: float = PrivateAttr(0.0)
 
     def model_post_init(self, context: Any) -> None:
         with contextlib.closing(self._make()) as env:
-            space = env.action_space
+            space, shows = env.action_space, "ansi" in env.metadata.get("render_modes", ())
         if not isinstance(space, Discrete):
             raise ValueError(f"{self.id} has {type(space).__name__} actions: only Discrete can be named")
+        self._mode = {"render_mode": "ansi"} if shows else {}
         self._names = self.names or tuple(f"action_{i}" for i in range(int(space.n)))
         if (count := len(set(self._names))) != space.n:
             raise ValueError(f"environment.names has {count} entries, but {self.id} has {space.n} actions")
 
     def _make(self) -> gymnasium.Env:
         try:
-            entry = gymnasium.spec(self.id).entry_point
-            creator = load_env_creator(entry) if isinstance(entry, str) else entry
-            shows = "ansi" in getattr(creator, "metadata", {}).get("render_modes", [])
-            mode: dict[str, Any] = {"render_mode": "ansi"} if shows else {}
-            return gymnasium.make(self.id, **mode | self.options)
+            return gymnasium.make(self.id, **self._mode | self.options)
         except (gymnasium.error.Error, TypeError) as error:  # a TypeError for options that it does not take
             raise UserError(f"environment.id is {self.id!r}: {error}") from None
 

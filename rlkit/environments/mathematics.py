@@ -7,26 +7,8 @@ from typing import Annotated, ClassVar, Literal, get_args
 import numpy as np
 from pydantic import Field, PrivateAttr
 
-from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments
+from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, environments, equations
 from rlkit.environments.base import Params, Problem
-from rlkit.environments.equations import (
-    REWRITES,
-    WHOLE,
-    Equation,
-    Family,
-    Move,
-    distance,
-    expert_move,
-    generated,
-    number_of,
-    parse_equation,
-    parse_side,
-    render,
-    render_side,
-    rewrite,
-    solve,
-    variables,
-)  # fmt: skip
 from rlkit.errors import UserError
 
 IDENTIFY, ANSWER = "identify_operation", "state_answer"
@@ -57,14 +39,14 @@ class Mathematics(BaseEnvironment):
     }
 
     kind: Literal["mathematics"] = "mathematics"
-    families: tuple[Family, ...] = Field(default=get_args(Family), min_length=1)
+    families: tuple[equations.Family, ...] = Field(default=get_args(equations.Family), min_length=1)
     """Kinds of generated problems, drawn evenly."""
     largest_solution: Annotated[int, Field(ge=2, le=1000)] = 12
     """Solutions are whole numbers between minus this and this."""
     largest_number: Annotated[int, Field(ge=4, le=1000)] = 20
     """Largest constant written into a problem; coefficients go to 9."""
 
-    _equation: Equation = PrivateAttr()
+    _equation: equations.Equation = PrivateAttr()
     _unknown: str = PrivateAttr("")
     _solution: Fraction = PrivateAttr()
     _best: int = PrivateAttr(0)  # the fewest moves that were left so far
@@ -74,8 +56,8 @@ class Mathematics(BaseEnvironment):
     def problem(self, rng: np.random.Generator) -> Problem:
         family = self.families[int(rng.integers(len(self.families)))]
         solution = int(rng.integers(-self.largest_solution, self.largest_solution + 1))
-        text = generated(family, rng, self.largest_number, solution)
-        written = render(parse_equation(text))
+        text = equations.generated(family, rng, self.largest_number, solution)
+        written = equations.render(equations.parse_equation(text))
         return {"family": family, "equations": [written], "solution": {"x": str(solution)}}
 
     def read(self, text: str) -> Problem:
@@ -84,18 +66,18 @@ class Mathematics(BaseEnvironment):
         found = [part.strip(" .") for part in parts if "=" in part]
         if len(found) != 1 or any(re.search(r"\d", part) for part in parts if "=" not in part):
             raise UserError(f"{text[:60]!r} is no equation such as 3x + 7 = 16.")
-        equation = parse_equation(found[0])
-        number, (unknown,) = solve(equation), variables(*equation)
+        equation = equations.parse_equation(found[0])
+        number, (unknown,) = equations.solve(equation), equations.variables(*equation)
         return {"family": "stated", "equations": found, "solution": {unknown: str(number)}}
 
     def begin(self, problem: Problem) -> str:
         (written,), ((name, value),) = problem["equations"], problem["solution"].items()
-        equation = parse_equation(written)
-        stated = number_of(parse_side(str(value)))
-        if stated != solve(equation) or variables(*equation) != {name}:
-            raise UserError(f"{name} = {value} does not solve {render(equation)}.")
+        equation = equations.parse_equation(written)
+        stated = equations.number_of(equations.parse_side(str(value)))
+        if stated != equations.solve(equation) or equations.variables(*equation) != {name}:
+            raise UserError(f"{name} = {value} does not solve {equations.render(equation)}.")
         self._equation, self._unknown, self._solution = equation, name, stated
-        self._best, self._identified, self._answer = distance(equation), False, ""
+        self._best, self._identified, self._answer = equations.distance(equation), False, ""
         return self.render()
 
     def get_valid_actions(self) -> list[str]:
@@ -111,10 +93,10 @@ class Mathematics(BaseEnvironment):
         try:
             if action == ANSWER:
                 return self._judged(_algebra_in(text))
-            equation = rewrite(self._equation, action, _algebra_in(text))
+            equation = equations.rewrite(self._equation, action, _algebra_in(text))
         except UserError as error:
             raise InvalidAction(f"{action} does not understand its value: {error}") from None
-        left = distance(equation)
+        left = equations.distance(equation)
         gained = max(self._best - left, 0)
         self._equation, self._best = equation, min(self._best, left)
         return ActionResult(self.render(), gained * PROGRESS or WASTED, False, {"distance": left})
@@ -123,15 +105,15 @@ class Mathematics(BaseEnvironment):
         name, equals, number = text.rpartition("=")
         if set(name) & set("=,"):
             raise InvalidAction(f"{text!r} is no answer: write {ANSWER} {self._unknown} = number.")
-        stated = number_of(parse_side(number.strip()))
+        stated = equations.number_of(equations.parse_side(number.strip()))
         right = stated == self._solution and (not equals or name.strip() == self._unknown)
         self._answer = text
         verdict, reward = ("Right.", ANSWERED) if right else ("Wrong.", WRONG)
         return ActionResult(verdict, reward, True, {"success": right})
 
-    def expert_move(self) -> Move:
+    def expert_move(self) -> equations.Move:
         """The operation that comes next and its value."""
-        return expert_move(self._equation) or (ANSWER, str(self._solution))
+        return equations.expert_move(self._equation) or (ANSWER, str(self._solution))
 
     def expert(self) -> tuple[str, Params]:
         action, text = self.expert_move()
@@ -142,20 +124,20 @@ class Mathematics(BaseEnvironment):
     def sample_params(self, action: str, rng: np.random.Generator) -> Params:
         most = self.largest_solution
         if action == IDENTIFY:
-            return {"value": str(rng.choice([*REWRITES, ANSWER]))}
+            return {"value": str(rng.choice([*equations.REWRITES, ANSWER]))}
         if action in ("add_terms", "subtract_terms"):
             terms = [t for side in self._equation for t in side if not isinstance(t.inner, tuple)]
             if terms and rng.random() < 0.7:
-                return {"value": render_side((terms[int(rng.integers(len(terms)))],))}
+                return {"value": equations.render_side((terms[int(rng.integers(len(terms)))],))}
         if action == ANSWER:
             return {"value": f"{self._unknown} = {int(rng.integers(-most, most + 1))}"}
-        return {} if action in WHOLE else {"value": str(int(rng.integers(2, 10)))}
+        return {} if action in equations.WHOLE else {"value": str(int(rng.integers(2, 10)))}
 
     def solution(self) -> str:
         return self._answer
 
     def render(self) -> str:
-        return render(self._equation)
+        return equations.render(self._equation)
 
 
 def _algebra_in(text: str) -> str:

@@ -15,10 +15,13 @@ import pandas as pd
 import yaml
 from IPython.display import DisplayHandle, Pretty
 
+from rlkit import figures
 from rlkit.config import RunConfig, load
 from rlkit.config.run import NOT_COMPARED, in_words, name_of, short
 from rlkit.errors import UserError, did_you_mean
 from rlkit.files import write_text
+from rlkit.measures.comparisons import differences
+from rlkit.measures.summary import before_after
 from rlkit.panels.launching import CURVES, Launched, Live, attach, launch, show
 from rlkit.params import flatten, override, parse_yaml, validate
 from rlkit.results.machine import usable_cores
@@ -152,9 +155,6 @@ def samples_of(beside: Mapping[str, Iterable[Path]]) -> tuple[pd.DataFrame, pd.D
 def comparison(beside: Mapping[str, Iterable[Path]], evals: pd.DataFrame) -> pd.DataFrame:
     """A row a configuration: seeds, state, pass@1 at the end with low and high, and its difference from the base
     with its interval, paired by problem (`rlkit.measures`)."""
-    from rlkit.measures.comparisons import differences
-    from rlkit.measures.summary import before_after
-
     rows = []
     for label, folders in beside.items():
         seeds = ", ".join(str(config_of(folder).get("seed")) for folder in folders)
@@ -274,8 +274,6 @@ class Panel(Live):
 
     def refresh(self) -> bool:
         """As `Live`; curves and table are drawn where something is new."""
-        from rlkit import figures
-
         beside = self.ablation.beside()
         states = [(label, run_state(f)) for label, folders in beside.items() for f in folders]
         now = [(label, s.status, s.step, s.now) for label, s in states]

@@ -5,26 +5,26 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipywidgets as w
 import numpy as np
 import pandas as pd
 from IPython.display import DisplayHandle, Pretty
+from pandas.io.formats.style import Styler
 
+from rlkit import figures
 from rlkit.config import load
 from rlkit.data import held_out
 from rlkit.errors import UserError
+from rlkit.figures import Drawing
+from rlkit.figures.laws import curves
+from rlkit.figures.study import StudyData
+from rlkit.laws import LawFit
 from rlkit.panels.ablation import slider
 from rlkit.panels.launching import show
 from rlkit.results.read import read_evals, run_folders
 from rlkit.results.store import read_jsonl
-
-if TYPE_CHECKING:
-    from pandas.io.formats.style import Styler
-
-    from rlkit.figures import Drawing
-    from rlkit.laws import LawFit
 
 _WIDE = {"style": {"description_width": "8em"}, "layout": {"width": "32em"}, "continuous_update": False}
 ANY = "any"
@@ -32,13 +32,11 @@ PAGE = 5  # prompts a page
 _LONG = 4000  # characters of a text that are shown
 
 
-def law_explorer(source: "LawFit | str | Path") -> "Explorer":
+def law_explorer(source: LawFit | str | Path) -> "Explorer":
     """A law explorer for a notebook, of a fit from `rlkit.fit`, or of outputs/<study>, whose analysis fitted a law.
     Raises UserError where the study has no law."""
     if not isinstance(source, str | Path):
         return Explorer(source)
-    from rlkit.figures.study import StudyData
-
     study = StudyData(Path(source))
     return Explorer(study.fit, study.points)
 
@@ -46,7 +44,7 @@ def law_explorer(source: "LawFit | str | Path") -> "Explorer":
 class Explorer:
     """Sliders, one a free parameter of the `fit`, above a sentence and a picture; shown as the value of a cell."""
 
-    def __init__(self, fit: "LawFit", points: pd.DataFrame | None = None) -> None:
+    def __init__(self, fit: LawFit, points: pd.DataFrame | None = None) -> None:
         self.fit, self.points = fit, points
         self.sliders = {name: self._slider(name) for name in fit.law.free}
         self.reset = w.Button(description="Back to the fit", icon="undo")
@@ -74,16 +72,13 @@ class Explorer:
             moved.value = self.fit.params[name]
 
     @property
-    def tried(self) -> "LawFit":
+    def tried(self) -> LawFit:
         """The law at the tried parameters, without intervals."""
         z = self.fit.law.to_z(np.array([[self.values[p] for p in self.fit.law.parameters]]))[0]
         return replace(self.fit, z=z, count=0, given=None, at_bound={})
 
-    def drawing(self) -> "Drawing":
+    def drawing(self) -> Drawing:
         """`rlkit.figures.law` of the fit, and dashed the law at the tried parameters where they are others."""
-        from rlkit import figures
-        from rlkit.figures.laws import curves
-
         made = figures.law(self.fit, self.points, venue="tmlr")
         if self.values == self.fit.params:
             return made
@@ -145,11 +140,9 @@ def read_samples(path: str | Path) -> pd.DataFrame:
     return found.sort_values(["step", "run", "task_id"], ascending=[False, True, True], kind="stable")
 
 
-def page(rows: pd.DataFrame, number: int = 0) -> "Styler":
+def page(rows: pd.DataFrame, number: int = 0) -> Styler:
     """The samples of some prompts, rows from `read_samples`, as a table; the page's number counts from 0. Every text of
     a model is escaped, long ones are cut."""
-    from rlkit import figures
-
     keys = ["step", "run", "task_id"]
     places = rows.groupby(keys, sort=False).ngroup()
     shown = rows[(places >= number * PAGE) & (places < (number + 1) * PAGE)]

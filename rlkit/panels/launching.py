@@ -25,6 +25,7 @@ import pandas as pd
 from filelock import FileLock
 from IPython.display import DisplayHandle, Pretty
 
+from rlkit import figures
 from rlkit.config import RunConfig, load
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
@@ -292,8 +293,6 @@ class RunView(Live):
         return state.active
 
     def _draw(self) -> None:
-        from rlkit import figures
-
         self._curves.update(figures.metric_panels(read(self.run.folder), CURVES, venue="tmlr"))
         if rows := list(store.read_jsonl(self.run.folder / "samples.jsonl")):
             step = rows[-1]["step"]

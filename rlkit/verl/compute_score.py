@@ -74,11 +74,8 @@ def record(folder: str | Path, place: Mapping[str, Any], data_source: str, text:
         "parts": dict(reward.parts), "response": text,
     }  # fmt: skip
     path = Path(folder) / f"{socket.gethostname()}-{os.getpid()}.jsonl"
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(handle, (json.dumps(row, default=str) + "\n").encode())
-    finally:
-        os.close(handle)
+    with path.open("ab", buffering=0) as log:
+        log.write((json.dumps(row, default=str) + "\n").encode())
 
 
 class Tail:

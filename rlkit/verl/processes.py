@@ -227,12 +227,8 @@ class Family:
             self._known = set()
 
     def _marked(self) -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.pid != os.getpid() and process.environ().get(MARK) == self.mark:
-                    found.append(process)
-        return found
+        others = (p for p in psutil.process_iter(["environ"]) if p.pid != os.getpid())
+        return [p for p in others if (p.info["environ"] or {}).get(MARK) == self.mark]
 
 
 def _die_with_parent() -> None:

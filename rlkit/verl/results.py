@@ -64,14 +64,12 @@ class Results:
         self.store.update(evaluations={k: v for k, v in evaluations.items() if int(k) <= step})
         if lines := list(read_jsonl(self.store.folder / "metrics.jsonl")):
             self.ledger, self.step = _ledger(lines[-1]), int(lines[-1]["step"])
-        current = self.answers
         for folder in self.files.earlier if self.step < step else ():
-            self.answers = AnswerReader(folder)
-            self.answers.poll()
-            if self.answers.count(step, "train"):
-                self._log(step, self._train(step))
+            answers = AnswerReader(folder)
+            answers.poll()
+            if rows := answers.take(step, "train"):
+                self._log(step, self._train(step, rows))
                 break
-        self.answers = current
 
     def poll(self, ended: bool = False) -> None:
         """Take what is there; once verl has `ended`, missing answers are not waited for. Raises RunStopped where more
@@ -95,7 +93,7 @@ class Results:
         metrics = {k: v for k, v in data.items() if not k.startswith(VALIDATION)}
         self.ledger.time("step", data.get("timing_s/step", 0.0))
         if TRAINED in data:
-            metrics |= self._train(step)
+            metrics |= self._train(step, self.answers.take(step, "train"))
         if _evaluated(data):
             metrics |= self._evaluate(step)
         self._log(step, metrics)
@@ -108,8 +106,8 @@ class Results:
         self.tracker.log(step, {k: v for k, v in numbers.items() if math.isfinite(v)})
         self.step = step
 
-    def _train(self, step: int) -> dict[str, float]:
-        c, rows = self.config, self.answers.take(step, "train")
+    def _train(self, step: int, rows: list[dict[str, Any]]) -> dict[str, float]:
+        c = self.config
         rollouts = _rollouts(rows, c.data.train_batch_size, c.rollout.n)
         metrics = rollout_summary(rollouts, c.rollout.n) | grading_metrics([r.reward for r in rollouts])
         metrics |= self.stream.exposure(step)
@@ -197,10 +195,8 @@ def _rollouts(rows: list[dict[str, Any]], prompts: int, n: int) -> list[Rollout]
     groups: dict[str, list[Rollout]] = {}
     for row in rows:
         groups.setdefault(row["uid"], []).append(_rollout(row))
-    lost = _rollout({
-        "data_source": "unknown", "prompt_tokens": 0, "tokens": 0, "response_tokens": 0, "finish_reason": "error",
-        "turns": 0, "value": None, "correct": None, "error": MISSING, "parts": {},
-    })  # fmt: skip
+    ids, logprobs = np.zeros(0, np.int64), np.zeros(0, np.float32)
+    lost = Rollout(Task("unknown", (), None), ids, ids, ids, logprobs, "error", 0, reward=Reward.failed(MISSING))
     whole = [(group + [lost] * n)[:n] for group in groups.values()]
     return [r for group in whole + [[lost] * n] * (prompts - len(whole)) for r in group]
 
