@@ -58,12 +58,6 @@ def test_a_wrong_argument_is_one_sentence(call, words):
         eval(call)
 
 
-def test_a_folder_may_be_a_path_and_an_environment_a_name():
-    assert AgenticTrainer(Path("ladder-30k"), "mathematics").model == Model(path="ladder-30k")
-    [played] = run_episodes(ExpertAgent(), "mathematics", ["3x = 9"])
-    assert played.success
-
-
 def test_nothing_to_train_on_or_a_loss_that_is_no_number_is_one_sentence():
     far = AgenticConfig(optim=Optimizer(lr=1e30, clip_grad=0), epochs=9)
     trainer = AgenticTrainer("ladder-30k", ENV, far)
@@ -206,7 +200,9 @@ def test_the_environment_is_that_of_the_trajectories_unless_one_is_given():
     trainer.prepare_training_data(episodes)
     assert trainer.environment == ENV  # its options too: a brief prompt stays brief
     assert trainer.test_inference(["3x + 7 = 16"])[0].world == ENV
-    assert AgenticTrainer("ladder-30k", "mathematics").environment == Mathematics()
+    named = AgenticTrainer(Path("ladder-30k"), "mathematics")  # a path is a folder, a name an environment
+    assert named.model == Model(path="ladder-30k") and named.environment == Mathematics()
+    assert run_episodes(ExpertAgent(), "mathematics", ["3x = 9"])[0].success
 
 
 @pytest.mark.filterwarnings("ignore:step")

@@ -14,7 +14,9 @@ from rlkit import ActionResult, AgenticTrainer, BaseAgent, BaseEnvironment
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.agents.trainer import AgenticConfig
 from rlkit.environments import check_environment, environments
+from rlkit.environments.episode import Episode
 from rlkit.errors import UserError
+from rlkit.measures.episodes import episode_metrics
 
 ROOT = Path(__file__).parents[1]
 
@@ -131,9 +133,6 @@ def test_small_data_are_divided_into_small_batches():
 
 
 def test_structure_is_the_share_of_turns_in_the_form_action_and_result():
-    from rlkit.environments.episode import Episode
-    from rlkit.measures.episodes import episode_metrics
-
     env = environments.parse("mathematics")
     episode = Episode.begin(env, "3x + 7 = 16")
     for text in ("I think subtract_terms 7", "Action: divide_terms 3", "nonsense", "state_answer 3"):

@@ -7,6 +7,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 from tiny import LETTERS
 from waiting import wait_for
@@ -16,6 +17,7 @@ from rlkit.data import TaskStream, held_out
 from rlkit.models.ladder import byte_tokenizer
 from rlkit.models.prompts import encode_chats
 from rlkit.results.store import read_jsonl
+from rlkit.training.export import open_saved
 from rlkit.verl import backend
 
 pytestmark = [
@@ -51,8 +53,6 @@ def configured(monkeypatch):
 
 
 def test_an_adapter_is_trained_synced_and_merged(tmp_path, configured):
-    from rlkit.training.export import open_saved
-
     reward = {"reward.custom_reward_function": LETTERS}
     config = configured(**reward, **{"model.lora_rank": 8, "actor.optim.lr": 1e-2})
     run = rlkit.train(config, root=tmp_path, progress=False)
@@ -101,8 +101,6 @@ def test_a_run_that_was_ended_and_continued_is_whole_in_the_run_store(tmp_path, 
     assert _ray_processes() == []
     info = json.loads((run.folder / "run.json").read_text())
     assert info["startup_seconds"] > 0 and info["phase"] == ""
-    from rlkit.training.export import open_saved
-
     assert open_saved(run.folder).facts["step"] == steps  # the merged checkpoint is one like any other
     again = rlkit.train(config, root=tmp_path, progress=False)
     assert again.summary == run.summary  # finished: nothing is started
@@ -120,7 +118,5 @@ def test_a_batch_that_is_whole_is_seen_at_once():
 
 
 def _ray_processes() -> list[str]:
-    import psutil
-
     mine = [p for p in psutil.process_iter(["name", "uids"]) if p.info["uids"].real == os.getuid()]
     return [p.info["name"] for p in mine if p.info["name"] in ("raylet", "gcs_server") or "ray::" in p.info["name"]]

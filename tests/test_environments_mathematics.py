@@ -3,6 +3,7 @@
 import pytest
 import sympy
 from cases import cases, table
+from sympy.parsing.sympy_parser import implicit_multiplication_application, parse_expr, standard_transformations
 
 from rlkit.environments.equations import distance, parse_equation, parse_side, render, rewrite, solve
 from rlkit.environments.mathematics import Mathematics
@@ -13,8 +14,6 @@ FAMILIES = ("linear", "two_sided", "distribute", "combine", "fractions")
 
 def sympy_solution(text: str) -> dict[str, sympy.Rational]:
     """Solve a rendered state with sympy's own parser, which shares no code with ours."""
-    from sympy.parsing.sympy_parser import implicit_multiplication_application, parse_expr, standard_transformations
-
     rules = (*standard_transformations, implicit_multiplication_application)
     left, right = (parse_expr(side, transformations=rules) for side in text.split("="))
     (symbol,) = (left - right).free_symbols

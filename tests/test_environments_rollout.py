@@ -9,6 +9,7 @@ import pytest
 from rlkit.agents import ExpertAgent, run_episodes
 from rlkit.agents.trainer import encode
 from rlkit.config import Model
+from rlkit.domains import sources
 from rlkit.environments import ActionResult, BaseEnvironment, Transition, environments
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes, rollout_metrics
@@ -174,22 +175,15 @@ def test_slow_environments_step_side_by_side_and_their_results_keep_their_order(
     assert [e.episode.observation for e in played] == [f"met {k}" for k in range(4)]
 
 
-def test_demonstrations_are_encoded_as_a_rollout_of_the_same_texts(policy):
+def test_episodes_of_a_model_and_of_an_expert_who_say_the_same_are_the_same(policy):
     env = Mathematics()
-    (demonstration,) = run_episodes(ExpertAgent(), env, ["3x + 7 = 16"])
-    example = encode(ChatTokens(policy), demonstration)
-    task = environment_task(env, "3x + 7 = 16")
-    r = play_episodes([task], solve_script(policy), policy, GENEROUS)[0].rollout(task)
+    (expert,) = run_episodes(ExpertAgent(), env, ["3x + 7 = 16"])
+    example, task = encode(ChatTokens(policy), expert), environment_task(env, "3x + 7 = 16")
+    (mine,) = play_episodes([task], solve_script(policy), policy, GENEROUS)
+    r, trajectory = mine.rollout(task), mine.episode.trajectory()
     assert example.prompt_ids.tolist() == r.prompt_ids.tolist()
     assert example.response_ids.tolist() == r.response_ids.tolist()
     assert (example.weights > 0).tolist() == r.mask.astype(bool).tolist()
-
-
-def test_a_trajectory_of_a_model_reads_like_one_of_the_expert(policy):
-    env = Mathematics()
-    (mine,) = play_episodes([environment_task(env, "3x + 7 = 16")], solve_script(policy), policy, GENEROUS)
-    (expert,) = run_episodes(ExpertAgent(), env, ["3x + 7 = 16"])
-    trajectory = mine.episode.trajectory()
     assert trajectory.transitions == expert.transitions and isinstance(trajectory.transitions[0], Transition)
     assert trajectory.success and trajectory.solution == "3"
 
@@ -203,8 +197,6 @@ def test_a_template_whose_turn_ends_in_no_stop_token_is_refused(policy):
 
 
 def test_tasks_of_an_environment_are_a_source(policy):
-    from rlkit.domains import sources
-
     brief = {"kind": "mathematics", "instructions": "brief"}
     source = sources.parse({"kind": "environment", "environment": brief})
     task = source.task(3)

@@ -1,7 +1,6 @@
 """The panels without a browser: controls, differences, files, runs beside each other, law explorer, samples."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,6 @@ from rlkit.figures import look
 from rlkit.panels.ablation import Ablation, Panel, comparison, controls, samples_of
 from rlkit.panels.explorers import Browser, Explorer, page, read_samples
 from rlkit.results import store
-
-ROOT = Path(__file__).parent.parent
-FILE = ROOT / "params" / "train.yaml"
-
 
 # --- Controls -----------------------------------------------------------------------------------------
 

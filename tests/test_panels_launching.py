@@ -169,6 +169,9 @@ def test_a_run_is_found_by_folder_or_id_and_one_elsewhere_is_not_stopped_from_he
     for name in ("metrics.jsonl", "run.json"):
         os.utime(store.folder / name, (old, old))
     assert attach(store.folder).status == "lost"
+    (store.folder / "metrics.jsonl").write_text('{"step": 1, "time": "a"}\n{"step": 2, "time": "b"}\n')
+    with pytest.raises(RunFailed, match="a file in .* is damaged"):
+        attach(store.folder).wait()
 
 
 def test_what_a_button_of_a_watched_run_cannot_do_is_said_beside_it_and_stays(elsewhere):

@@ -99,7 +99,8 @@ def test_bad_requests_disturb_nobody_and_told_to_stop_it_finishes_what_runs():
             wait_for(lambda: refuses(url))
             with pytest.raises(httpx.TransportError):
                 client.post("/solve", json=problem(9))  # on a connection that was open
-        answered = read_all(plain)
+        plain.settimeout(30)
+        answered = b"".join(iter(lambda: plain.recv(65536), b""))  # until the server closes
         assert answered.startswith(b"HTTP/1.1 200 OK") and b'"total_reward"' in answered
         ended(process, url, 30)
 
@@ -118,12 +119,6 @@ def test_200_clients_get_200_or_429_and_memory_stays_flat():
             memory.append(psutil.Process(process.pid).memory_info().rss)
         assert statuses == [{200, 429}] * 2
         assert memory[1] - memory[0] < 20e6 and active(url) == 0
-
-
-def read_all(connection: socket.socket) -> bytes:
-    """Everything until the server closes."""
-    connection.settimeout(30)
-    return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 def test_an_address_that_is_taken_or_none_is_one_sentence():

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from test_environments_rollout import Script
 from transformers import GenerationConfig
 
 from rlkit.domains import sources
 from rlkit.environments.base import environments
+from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.models.ladder import END, byte_tokenizer
 from rlkit.models.prompts import encode_text
@@ -49,7 +51,6 @@ def equation(instructions: str = "brief") -> Task:
 
 
 def run(task: Task, turns: list[list[int]], folder=None, length: int = 900, turn: int = 0, model: str = "/none"):
-    from omegaconf import OmegaConf
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
@@ -142,8 +143,6 @@ def test_what_verl_stores_of_an_episode_has_its_return_on_the_last_token():
 
 
 def test_a_defect_of_the_environment_drops_the_episode_and_is_told(tmp_path, monkeypatch):
-    from rlkit.environments.mathematics import Mathematics
-
     def broken(self, action, params):
         raise ZeroDivisionError("no such world")
 

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
+import torch
 from cases import cases
+from hydra import compose as compose_files
+from hydra import initialize_config_dir
+from omegaconf import OmegaConf
+from peft import LoraConfig, get_peft_model
 from typer.testing import CliRunner
 
 from rlkit.backends import train
@@ -37,16 +43,12 @@ def on_verl(**sections: Any) -> RunConfig:
 
 
 def composed(config: RunConfig) -> Any:
-    from omegaconf import OmegaConf
-
     check(config)
     return OmegaConf.create(compose(config, FILES))
 
 
 def test_every_key_has_a_place():
     """Where no exception says otherwise, it is verl's key of the same name."""
-    from omegaconf import OmegaConf
-
     verl = OmegaConf.create(compose(on_verl(), FILES))
     paths = field_paths(RunConfig)
     derived = [
@@ -77,8 +79,6 @@ def test_verl_accepts_every_params_file(path):
 @pytest.mark.parametrize(("about", "sections", "wanted"), cases("verl_settings"))
 def test_keys_become_verl_s(about, sections, wanted):
     """`sections` of a RunConfig give verl's keys these values; None is a key that verl has no value for."""
-    from omegaconf import OmegaConf
-
     verl = composed(on_verl(**sections))
     for key, value in wanted.items():
         found, number = OmegaConf.select(verl, key), isinstance(value, float)
@@ -86,7 +86,6 @@ def test_keys_become_verl_s(about, sections, wanted):
 
 
 def test_verl_s_names_of_precisions_are_torch_s():
-    import torch
     from verl.utils.torch_dtypes import PrecisionType
 
     names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -106,9 +105,6 @@ def test_a_run_starts_a_ray_of_its_own_or_joins_the_one_that_is_named(monkeypatc
 
 def test_an_adapter_of_all_linear_layers_names_them_to_verl():
     """Handed all-linear, verl gives vLLM an adapter without layers."""
-    import tiny
-    from peft import LoraConfig, get_peft_model
-
     found = composed(on_verl(model={"lora_rank": 4})).actor_rollout_ref.model.target_modules
     adapted = get_peft_model(tiny.model(), LoraConfig(r=4, target_modules="all-linear"))
     named = {n.rpartition(".")[2] for n, module in adapted.named_modules() if hasattr(module, "base_layer")}
@@ -118,7 +114,6 @@ def test_an_adapter_of_all_linear_layers_names_them_to_verl():
 @pytest.mark.parametrize("warmup", [0, 1, 3])
 @pytest.mark.parametrize("kind", ["constant", "cosine"])
 def test_verl_s_learning_rate_is_the_local_one_at_every_step(kind, warmup):
-    import torch
     from verl.utils.torch_functional import get_cosine_schedule_with_warmup
 
     ours = Optimizer(lr=1.0, lr_warmup_steps=warmup, lr_scheduler_type=kind, min_lr_ratio=0.1)
@@ -188,9 +183,6 @@ def test_the_environment_of_verl_s_processes(tmp_path, monkeypatch):
 
 def test_a_dry_run_writes_the_configuration_that_verl_then_reads(tmp_path):
     """From any folder."""
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
     root = tmp_path / 'José\'s = "runs" (1) ${HOME}'
     done = CliRunner().invoke(app, ["run", "params/verl_ladder.yaml", "--dry-run", "--root", str(root)])
     assert done.exit_code == 0, done.output
@@ -199,7 +191,7 @@ def test_a_dry_run_writes_the_configuration_that_verl_then_reads(tmp_path):
     command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", str(written.parent)]
     assert shlex.split(done.stdout.splitlines()[-1]) == [*command, "--config-name", "config"]
     with initialize_config_dir(str(written.parent), version_base=None):
-        read = compose("config", return_hydra_config=True)
+        read = compose_files("config", return_hydra_config=True)
     assert read.hydra.output_subdir is None and read.hydra.run.dir.startswith(str(written.parent))
     content = {name: section for name, section in read_yaml(written).items() if name != "hydra"}
     assert {name: read[name] for name in content} == OmegaConf.create(content)
@@ -208,8 +200,6 @@ def test_a_dry_run_writes_the_configuration_that_verl_then_reads(tmp_path):
 
 
 def test_a_missing_gpu_or_cluster_is_one_sentence(tmp_path, monkeypatch):
-    import torch
-
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     config = load("params/verl_ladder.yaml", {"trainer.n_gpus_per_node": 4})
     with pytest.raises(UserError, match=r"trainer\.n_gpus_per_node is 4, but this machine has 1 GPU:"):
@@ -220,8 +210,6 @@ def test_a_missing_gpu_or_cluster_is_one_sentence(tmp_path, monkeypatch):
 
 
 def test_a_trl_that_verl_does_not_start_beside_is_refused_before_anything_begins(tmp_path, monkeypatch):
-    import torch
-
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(backend, "version", {"trl": "1.16.0"}.__getitem__)
     config = load("params/verl_ladder.yaml")

@@ -9,8 +9,11 @@ import pytest
 import tiny
 import torch
 from cases import cases
+from omegaconf import OmegaConf
+from transformers import AutoConfig
 
 from rlkit.config import RunConfig
+from rlkit.models.ladder import build_ladder_model, byte_tokenizer, ladder_config
 from rlkit.training import algorithms
 from rlkit.types import Batch
 from rlkit.verl import config as verl_config
@@ -58,8 +61,6 @@ def verl_advantages(batch: Batch, c: RunConfig, composed: Any) -> tuple[torch.Te
 
 
 def compose(c: RunConfig) -> Any:
-    from omegaconf import OmegaConf
-
     return OmegaConf.create(verl_config.compose(c, FILES))
 
 
@@ -146,16 +147,11 @@ def test_losses_and_gradients(actor):
 
 
 def test_the_ladder_has_no_token_that_vllm_never_samples():
-    from rlkit.models.ladder import byte_tokenizer, ladder_config
-
     assert ladder_config("ladder-10k").vocab_size == len(byte_tokenizer())
 
 
 def test_verl_s_critic_starts_at_zero_without_flash_attn(tmp_path, monkeypatch):
     import verl.utils.model
-    from transformers import AutoConfig
-
-    from rlkit.models.ladder import build_ladder_model
 
     monkeypatch.setattr(verl.utils.model, "load_valuehead_model", verl.utils.model.load_valuehead_model)
     import rlkit.verl.worker_start as ours

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class NoisyAgent(BaseAgent):
 def each(problems: str | Problem | Iterable[str | Problem]) -> list[str | Problem]:
     """Problems as a list, also where there is one alone."""
     if isinstance(problems, str | Mapping):
-        return [problems]
+        return [cast(str | Problem, problems)]
     if not isinstance(problems, Iterable):
         raise UserError(f"The problems are {problems!r}: give a list of texts or mappings.")
     return list(problems)

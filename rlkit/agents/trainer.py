@@ -29,7 +29,6 @@ from rlkit.types import Batch
 
 # Tokens of a forward pass: a CPU is fastest where its tiles fit the caches.
 PASS_TOKENS = {"cpu": 4096, "cuda": 16_384}
-RATES = {"whole": 4e-3, "adapter": 1e-3}  # learning rates unless config.optim says another
 
 
 class AgenticConfig(Section):
@@ -190,7 +189,7 @@ class AgenticTrainer:
         return TrainingResult(losses, first, last, time.perf_counter() - began)
 
     def _trainer(self, steps: int) -> SupervisedTrainer:
-        rate, warmup = RATES["adapter" if self.model.lora_rank else "whole"], min(20, steps // 5)
+        rate, warmup = 1e-3 if self.model.lora_rank else 4e-3, min(20, steps // 5)
         usual = Optimizer(lr=rate, lr_warmup_steps=warmup, lr_scheduler_type="cosine")
         optim, checkpointing = self.config.optim or usual, self.model.enable_gradient_checkpointing
         config = RunConfig.model_validate({

@@ -51,7 +51,7 @@ class Case(BaseModel):
     def _decidable(self) -> "Case":
         if abs(sum(self.chances) - 1) > 1e-6:
             raise ValueError(f"chances is {self.chances}: give one of {', '.join(STATES)} each, sum 1")
-        self.options, before = {name.upper(): o for name, o in self.options.items()}, self.options
+        self.options, before = {name.strip().upper(): o for name, o in self.options.items()}, self.options
         if len(self.options) < len(before):
             raise ValueError("two options have names that differ in case only")
         return self
@@ -148,7 +148,8 @@ class Business(BaseEnvironment):
         if action == "identify_options":
             rows = [f"{n} costs {o.cost:g} and needs {o.staff} people" for n, o in case.options.items()]
             return self._learn("options", action, "; ".join(rows) + ".")
-        name = str(params.get("value", "")).strip().upper().removeprefix("OPTION ")
+        said = str(params.get("value", "")).strip().upper()
+        name = said if said in case.options else said.removeprefix("OPTION ")
         if name not in case.options:
             raise InvalidAction(f"{name[:40]!r} is no option: name one of {', '.join(case.options)}.")
         if action == "make_decision":

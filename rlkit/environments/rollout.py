@@ -1,7 +1,7 @@
 """Many episodes of a language model at once: a turn is one call of the sampler for all that still live."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -210,25 +210,20 @@ def play_episodes(
             samples = [sample for group in groups for sample in group]
         else:
             samples = [group[0] for group in sampler.sample([e.context for e in live], 1, **options)]
-        pairs = zip(live, samples, strict=True)
-        step_together((e.episode, e.take(sample, chat, limits)) for e, sample in pairs)
+        steps = []
+        with ThreadPoolExecutor(THREADS) as pool:
+            for e, sample in zip(live, samples, strict=True):
+                text = e.take(sample, chat, limits)
+                if e.episode.environment.slow:
+                    steps.append(pool.submit(e.episode.say, text))
+                else:
+                    e.episode.say(text)
+        for step in steps:
+            step.result()
         for e in live:
             e.observe(chat, limits)
         turn += 1
     return episodes
-
-
-def step_together(answers: Iterable[tuple[Episode, str]]) -> None:
-    """Let each episode take the step that its answer names, slow environments side by side in threads."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        steps = []
-        for episode, text in answers:
-            if episode.environment.slow:
-                steps.append(pool.submit(episode.say, text))
-            else:
-                episode.say(text)
-    for step in steps:
-        step.result()
 
 
 def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:

@@ -109,7 +109,7 @@ class Ablation:
         if path.suffix not in (".yaml", ".yml"):
             raise UserError(f"{path} is no params file: give a name that ends in .yaml.")
         config = validate(RunConfig, {**self.config.model_dump(mode="json"), "study": path.stem})
-        content = _changed(config.model_dump(mode="json"), RunConfig().model_dump(mode="json"))
+        content = _changed(config.model_dump(mode="json"), RunConfig.model_validate({}).model_dump(mode="json"))
         text = f"# {self.base.study} with {in_words(self.differences())}\n"
         text += yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
         if path.exists() and path.read_text(encoding="utf-8") != text:

@@ -159,7 +159,7 @@ class Launched:
         state = self.state
         if state.status == "stopped" and state.reason:
             raise RunStopped(state.reason)
-        if state.status in ("failed", "lost"):
+        if state.status in ("failed", "lost", "unreadable"):
             if last_lines(self.log, 1).startswith("Error: ") and state.status == "failed":
                 raise UserError(state.reason)
             raise RunFailed(f"{state.reason} (see {self.log}); resume() continues from the last checkpoint")

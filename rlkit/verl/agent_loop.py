@@ -60,8 +60,7 @@ class RlkitAgentLoop(AgentLoopBase):
             "finish_reason": rollout.finish_reason, "turns": rollout.turns,
         }  # fmt: skip
         turns, scores = rollout.turn_rewards or [], None
-        if rollout.reward is not None:  # of an episode; an answer is graded by compute_score
-            reward = rollout.reward
+        if (reward := rollout.reward) is not None:  # of an episode; an answer is graded by compute_score
             if reward.error is None:
                 reward = replace(reward, parts={**reward.parts, "turn_rewards": turns})
             if self.answers:

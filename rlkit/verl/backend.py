@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -130,12 +130,9 @@ class _VerlRun:
         self.store.update(**counts)
         results = Results(c, self.store, files, shape, held)
         interrupt.defer()
-        try:
+        with closing(results.tracker), processes.machine_lock(lambda: interrupt.requested, self._wait) as mine:
             results.resume(done or -1)
-            with processes.machine_lock(lambda: interrupt.requested, self._wait) as mine:
-                ended = mine and self._attempt(files, results, done, interrupt)
-        finally:
-            results.tracker.close()
+            ended = mine and self._attempt(files, results, done, interrupt)
         self._merge(files)
         if ended and results.step < self.total:
             what = f"verl ended after step {results.step} of {self.total}; run it again to continue."

@@ -160,8 +160,7 @@ class Results:
         for suite, tasks in [(None, self.held_out), *suites.items()]:
             of = {"suite": suite} if suites else {}
             for task, sample in ((task, k) for task in tasks for k in range(self.config.evaluation.n)):
-                answer = found.get((task.id, sample), lost)
-                rows.append(eval_row(task, sample, answer) | of)
+                rows.append(eval_row(task, sample, found.get((task.id, sample), lost)) | of)
         result = summarise(rows, self.config.evaluation.pass_at)
         self.store.log_evals(step, result.rows)
         if result.pass_at_1:
