@@ -5,7 +5,6 @@ A *component* is a frozen pydantic class with a `kind`: its options are its fiel
 YAML is dispatched on `kind` (`Registry.field()`).
 """
 
-import hashlib
 import importlib
 import importlib.util
 import os
@@ -20,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, Wit
 
 from rlkit.errors import UserError, did_you_mean
 from rlkit.params import SentencesMeta, validate
-from rlkit.seeds import content_hash
+from rlkit.seeds import content_hash, file_hash
 
 T = TypeVar("T")
 
@@ -32,6 +31,11 @@ def _module(thing: Any) -> str:
 
 PLUGINS = "RLKIT_PLUGINS"
 """The environment variable with the plugins of this process and of those it starts, as PATH has folders."""
+
+
+def plugins_named() -> list[str]:
+    """The plugins of this process."""
+    return list(filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)))
 
 
 def load_plugins(files: Iterable[str]) -> None:
@@ -59,14 +63,13 @@ def load_plugins(files: Iterable[str]) -> None:
             where = f", line {[*lines, getattr(error, 'lineno', '?')][0]}"
             problem = f"{type(error).__name__}: {error}"
             raise UserError(f"The plugin {path}{where} cannot be imported: {problem}.") from None
-        known = list(filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)))
-        os.environ[PLUGINS] = os.pathsep.join(dict.fromkeys([*known, str(path)]))
+        os.environ[PLUGINS] = os.pathsep.join(dict.fromkeys([*plugins_named(), str(path)]))
 
 
 def plugin_versions(files: Iterable[str]) -> dict[str, str]:
     """`plugins`: each file's name and the hash of its content; nothing for no files."""
     paths = [Path(file).expanduser() for file in files]
-    words = [f"{path.name}:{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}" for path in paths]
+    words = [f"{path.name}:{file_hash(path)[:12]}" for path in paths]
     return {"plugins": ", ".join(words)} if words else {}
 
 
@@ -119,7 +122,7 @@ class Registry:
             return
         self._loaded = True  # set first: the modules being imported may themselves look names up
         try:
-            load_plugins(filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)))
+            load_plugins(plugins_named())
             for package in self._packages:
                 module = importlib.import_module(package)
                 for info in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):

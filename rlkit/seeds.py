@@ -7,6 +7,7 @@ resumed run needs no generator state to continue with the same bits.
 
 import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 
@@ -29,3 +30,9 @@ def content_hash(value: object, length: int = 16) -> str:
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def file_hash(path: str | Path) -> str:
+    """The hex digits of the SHA-256 of a file's bytes."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,6 +3,7 @@
 import gzip
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import pandas as pd
@@ -160,7 +161,7 @@ def test_a_suite_s_problems_are_kept_out_of_training(folder):
     c = config(folder)
     train = named("gsm8k", path=str(folder)), sources.parse("arithmetic")
     c = c.model_copy(update={"data": c.data.model_copy(update={"train": train})})
-    assert {name: len(tasks) for name, tasks in suites(c).items()} == {"gsm8k": 6, "math_500": 2}
+    assert {name: len(tasks) for name, tasks in suites(c, Counter()).items()} == {"gsm8k": 6, "math_500": 2}
     with pytest.raises(UserError, match="benchmark has too few distinct tasks: 0 may be trained on"):
         TaskStream(c, []).batch(1)
 
@@ -172,7 +173,7 @@ def test_suites_that_are_none_are_refused(folder):
     ):
         gsm8k = {"kind": "benchmark", "name": "gsm8k", "path": str(folder)}
         with pytest.raises(UserError, match=sentence):
-            suites(config(folder, suites=(gsm8k, suite or gsm8k)))
+            suites(config(folder, suites=(gsm8k, suite or gsm8k)), Counter())
 
 
 def test_the_shipped_params_of_gurus_mathematics_are_tried_without_a_network(folder, tmp_path, monkeypatch):

@@ -18,9 +18,7 @@ from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.types import Task
 
-TRAIN = [
-    "math_problems", "zebra", "arc", "programs", "code_io", {"kind": "reasoning_gym", "dataset": "chain_sum"},
-]  # fmt: skip
+TRAIN = ["math_problems", "zebra", "arc", "programs", "code_io", {"kind": "reasoning_gym", "dataset": "chain_sum"}]
 
 
 @pytest.fixture(scope="module")

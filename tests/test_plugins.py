@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 from rlkit.backends import train
 from rlkit.cli import app
-from rlkit.config import RunConfig
+from rlkit.config import RewardConfig, RunConfig
 from rlkit.errors import UserError
 from rlkit.params import override, validate
 from rlkit.registry import PLUGINS, load_plugins
+from rlkit.rewards import Router
 from rlkit.training import algorithms
 
 SMALL = {
@@ -73,6 +74,17 @@ def test_a_run_learns_from_a_source_and_a_scorer_of_a_file_outside_the_package(w
     more = small(plugins=[str(path)], data__train=[{"kind": name}])
     with pytest.raises(UserError, match="was begun with plugins"):
         train(more, root=tmp_path)
+
+
+def test_a_scorer_that_was_changed_grades_from_then_on(world):
+    name, path = world
+    verdicts = []
+    for change in ("==", "!="):
+        path.write_text(path.read_text().replace("==", change))
+        load_plugins([path])
+        with Router(RewardConfig(num_workers=1)) as router:
+            verdicts += [r.correct for r in router.grade_rows([(name, "yes", "yes", None)])]
+    assert verdicts == [True, False]
 
 
 def test_answers_are_graded_from_the_command_line_with_a_plugin(world, tmp_path):

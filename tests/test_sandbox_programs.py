@@ -114,9 +114,9 @@ def test_no_program_finds_the_tests_of_an_earlier_one_in_memory(level):
     grading = Grading(RewardConfig(sandbox=level))
     tests = reading.TestCode("class C(D): pass\n" + "assert f('hidden-8842') == 1\n" * 200)
     program = "def f(x): return 1\nclass D: pass"
-    tested = programs.run_tests(grading, program, tests)
+    tested = programs.run_tests(grading, program, tests, 60)
     assert (tested.passed, tested.trusted) == (200, False)
-    found = int(programs.run_script(grading, SCRIPTS["scan"]).stdout)
+    found = int(programs.run_script(grading, SCRIPTS["scan"], "", 10).stdout)
     assert 1 <= found < 10  # what it looks for is in its own memory, too
 
 
@@ -269,15 +269,15 @@ def test_a_library_evaluates_text_in_a_fork_of_a_jail_that_has_imported_it(level
     leave, end = "setattr(numpy, 'before', 1)", "__import__('os')._exit(0)"
     texts = ("1 + 1", leave, end, "numpy.arange(3).sum().item()")
     evaluate = partial(programs.call_function, grading, SCRIPTS["library"], "main", modules=("numpy",))
-    found = [evaluate([[text]])[0] for text in texts]
+    found = [evaluate([[text]], 10)[0] for text in texts]
     assert [call.value for call in found] == [[2, False, []], [None, True, []], None, [3, False, []]]
     assert found[2].error == "exit: the program ended"
-    assert evaluate([["numpy.arange(3) ** 9**9**9"]], seconds=0.3)[0].error == "time"
+    assert evaluate([["numpy.arange(3) ** 9**9**9"]], 0.3)[0].error == "time"
 
 
 def test_the_sandboxes_of_a_thread_end_with_it():
     def work():
-        outcome = programs.run_script(Grading(RewardConfig()), "print(7)")
+        outcome = programs.run_script(Grading(RewardConfig()), "print(7)", "", 10)
         return outcome.stdout, len(psutil.Process().children())
 
     before = len(psutil.Process().children())

@@ -112,15 +112,14 @@ def _readable(file: str, findings: list[Finding]) -> Iterator[_Row]:
 
 def _self_scores(routed: Sequence[_Row], findings: list[Finding]) -> int:
     """Grade every ground truth as an answer to its own row; the number of those that have none to grade."""
-    given = [(row, reference_response(row.task)) for row in routed]
-    answers = [(row, answer) for row, answer in given if answer is not None]
+    answers = [(row, answer) for row in routed if (answer := reference_response(row.task)) is not None]
     with Router() as router:
         rewards = router.grade([(row.task, answer) for row, answer in answers], progress=True)
     for (row, answer), reward in zip(answers, rewards, strict=True):
         if reward.value != 1:
             said = reward.error or f"{answer!r} scores {reward.value:g}"
             findings.append(row.finding("self_score", said[:200]))
-    return len(given) - len(answers)
+    return len(routed) - len(answers)
 
 
 _TAGGED = ("simulation__arcagi", "simulation__barc", "logic__", "reasoning_gym")

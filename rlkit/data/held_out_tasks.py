@@ -39,7 +39,7 @@ def held_out(config: RunConfig) -> list[Task]:
     return chosen
 
 
-def suites(config: RunConfig, left_out: Counter[str] | None = None) -> dict[str, list[Task]]:
+def suites(config: RunConfig, left_out: Counter[str]) -> dict[str, list[Task]]:
     """The tasks of each of `evaluation.suites`, by its name: all of them, in order, each problem once.
     `left_out` counts the prompts of each that `data.filter_overlong_prompts` leaves out. Raises UserError: a suite
     without tasks or without end, or two of one name."""
@@ -58,8 +58,7 @@ def suites(config: RunConfig, left_out: Counter[str] | None = None) -> dict[str,
         if problem:
             raise UserError(f"evaluation.suites has {name}{problem}")
         found[name] = kept
-        if left_out is not None:
-            left_out[name] += len(distinct) - len(kept)
+        left_out[name] += len(distinct) - len(kept)
     return found
 
 

@@ -160,10 +160,8 @@ def _is_text(value: Any) -> bool:
 
 
 def from_verl(ground_truth: str, extra_info: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Ground truth and extra_info of a row that rlkit wrote, as scorers want them, in verl's reward function; what verl
-    adds to extra_info at run time is kept."""
-    added = {k: v for k, v in extra_info.items() if k not in WRITTEN}
-    return json.loads(ground_truth), {**json.loads(extra_info["json"]), **added}
+    """Ground truth and extra_info of a row that rlkit wrote, as scorers want them, in verl's processes."""
+    return json.loads(ground_truth), json.loads(extra_info["json"])
 
 
 def write(path: str | Path, items: Iterable[Task], *, split: str = "train", progress: bool = True) -> int:

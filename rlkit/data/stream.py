@@ -1,6 +1,5 @@
 """The training tasks of a run batch by batch, in the order of `data.order`, and its data as files."""
 
-import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from rlkit.data.held_out_tasks import MAX_REFUSED, apportion, draw, held_out, la
 from rlkit.data.prompt_lengths import check_lengths, fitting
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
-from rlkit.seeds import content_hash, derive, generator
+from rlkit.seeds import content_hash, derive, file_hash, generator
 from rlkit.types import Task
 
 SEED_STRIDE = 2**40  # indices that one run's seed may use; seeds have disjoint ranges
@@ -207,11 +206,9 @@ def content_hashes(stream: TaskStream, held_out: Sequence[Task]) -> dict[str, st
     """What every attempt at a run must have alike: `held_out_hash`, of all that it is evaluated on, and
     `data_files_hash`, of the files that it trains on, where there are any."""
     evaluated = [task.id for tasks in (held_out, *stream.suites.values()) for task in tasks]
-    hashes, digests = {"held_out_hash": content_hash(evaluated)}, []
-    for path in (getattr(source, "path", None) for source in stream.config.data.train):
-        if path and Path(path).is_file():
-            with Path(path).open("rb") as file:
-                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    hashes = {"held_out_hash": content_hash(evaluated)}
+    paths = (getattr(source, "path", None) for source in stream.config.data.train)
+    digests = [file_hash(path) for path in paths if path and Path(path).is_file()]
     return hashes | ({"data_files_hash": content_hash(digests)} if digests else {})
 
 

@@ -9,8 +9,10 @@ import textwrap
 import unicodedata
 from contextlib import suppress
 from decimal import Decimal
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)  # str.lower makes two characters of some, such as İ
 _LINE = 200  # characters; a longer response is no bare answer
 _MOST_BOXES = 50  # of one answer
 _FENCE = re.compile(r"(?<![`~])(?:`{3,}|~{3,})")
@@ -85,8 +87,7 @@ def last_box(text: str) -> tuple[int, str] | None:
     if not (boxes := _last_boxes(text, joined=True)):
         return None
     start, end, content = boxes[-1]
-    several = boxes if len(boxes) > 1 else []
-    before = [_NAME_BEFORE.search(text, max(0, start - 20), start) for start, _, _ in several]
+    before = [_NAME_BEFORE.search(text, max(0, start - 20), start) for start, _, _ in boxes]
     names = [match["name"] if match else "" for match in before]
     if len({box[2].strip() for box in boxes}) == 1 and not any(names[1:]):
         percent = re.match(r"\s*\\?%", text[end : end + 9]) and re.fullmatch(r"[\d.,\s]+", content)
@@ -199,13 +200,13 @@ def choice_letter(text: str, described: bool = False) -> str | None:
     return match["letter"]
 
 
-def tagged(response: str, tag: str = "answer") -> str | None:
-    """Content of the last complete `<tag>…</tag>` outside the reasoning, in any letter case."""
+def tagged(response: str) -> str | None:
+    """Content of the last complete `<answer>…</answer>` outside the reasoning, in any letter case."""
     text = after_thinking(response)
-    lower = text.lower()
-    end = lower.rfind(f"</{tag}>")
-    start = lower.rfind(f"<{tag}>", 0, max(end, 0))
-    return text[start + len(tag) + 2 : end] if end >= 0 and start >= 0 else None
+    lower = text.translate(_LOWER)
+    end = lower.rfind("</answer>")
+    start = lower.rfind("<answer>", 0, max(end, 0))
+    return text[start + len("<answer>") : end] if start >= 0 else None
 
 
 def fences(response: str) -> list[tuple[str, str]]:
@@ -233,7 +234,7 @@ def marked(response: str) -> str:
     box, the only fence or an answer line; else nothing."""
     text, inside = after_thinking(response), tagged(response)
     box = last_box(text)
-    if box and (inside is None or box[0] > text.lower().rfind("<answer>")):
+    if box and (inside is None or box[0] > text.translate(_LOWER).rfind("<answer>")):
         inside = box[1]
     blocks = fences(text if inside is None else inside)
     if len(blocks) == 1 and (inside is None or re.fullmatch(r"\s*(```|~~~)[\s\S]*\1\s*", inside)):

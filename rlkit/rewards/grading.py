@@ -1,7 +1,6 @@
 """Grading one answer inside a worker: find the scorer, call it, and turn failures into errors."""
 
 import asyncio
-import hashlib
 import importlib.util
 import inspect
 import math
@@ -18,6 +17,7 @@ from rlkit.config import OverlongBuffer, RewardConfig
 from rlkit.domains import resolve
 from rlkit.domains.grading import Grading, decode
 from rlkit.errors import Ungradable, UserError, WrongAnswer
+from rlkit.seeds import file_hash
 from rlkit.types import Reward
 
 NOBODY = 65534  # the user that a custom function runs as where we are root
@@ -146,7 +146,7 @@ def scorer_of(config: RewardConfig) -> dict[str, str]:
         place = own.rpartition(":")[0]
         spec = None if place.endswith(".py") else importlib.util.find_spec(place)
         file = Path(spec.origin or "" if spec else place)
-        version = hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"
+        version = file_hash(file)[:12] if file.is_file() else "unknown"
         return {"scorer": own, "scorer_version": version}
     return {"scorer": "strict", "scorer_version": SCORER_VERSION}
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
+from rlkit.registry import plugin_versions, plugins_named
 from rlkit.rewards.worker import ForkServer, Worker, encode, environment
 from rlkit.types import Reward, Task
 
@@ -50,7 +51,7 @@ class _Job(NamedTuple):
     index: int
 
 
-_servers: dict[tuple[Any, ...], ForkServer] = {}  # by process (a forked one has its own) and environment
+_servers: dict[tuple[Any, ...], ForkServer] = {}  # by process (a forked one has its own), environment and plugins
 
 
 class Router(AbstractContextManager["Router"]):
@@ -68,8 +69,9 @@ class Router(AbstractContextManager["Router"]):
         self._workers: dict[int, Worker] = {}  # by the thread that uses it
         self._threads = ThreadPoolExecutor(self._size, "rlkit-reward")
         variables = environment(self.config)
-        key = (self._owner, os.getcwd(), *sys.path, *sorted(variables.items()))
         try:
+            plugins = plugin_versions(plugins_named())  # a server has those of its start
+            key = (self._owner, os.getcwd(), *sys.path, *sorted(variables.items()), *plugins.values())
             self._server = _servers[key] = _servers.get(key) or ForkServer(sys.path, variables)
         except OSError as error:
             raise UserError(f"No grading process can be started: {error}.") from None

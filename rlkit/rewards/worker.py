@@ -7,7 +7,6 @@ Messages of a worker are JSON and not pickle, so that one that was taken over ca
 next answer, how many seconds to wait for more, and for each graded answer [value, correct, parts, error, seconds].
 """
 
-import ctypes
 import faulthandler
 import itertools
 import json
@@ -31,6 +30,7 @@ from rlkit.config import RewardConfig
 from rlkit.domains import scorers
 from rlkit.rewards.grading import NOBODY, grade, load_function
 from rlkit.sandbox import programs
+from rlkit.sandbox.jail import PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
 from rlkit.sandbox.plain import Channel, Lost
 from rlkit.types import Reward
 
@@ -39,7 +39,6 @@ _LARGEST = 1 << 30  # bytes of a message from a worker
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
 _RESIDENT = 1 << 30  # bytes in memory after which a worker is replaced
 _TOGETHER = 0.01  # seconds for which outcomes are collected
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
 _VARIABLES = set(
     "PATH HOME USER LANG LANGUAGE TZ TMPDIR VIRTUAL_ENV CONDA_PREFIX LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES "  # noqa: SIM905
@@ -141,7 +140,7 @@ class Worker:
 
 def main() -> None:
     """Fork and kill workers as the router's process asks for it, until that ends. Standard input is its socket."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # the sandboxes of killed workers become children of this process
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # the sandboxes of killed workers become children of this process
     warnings.simplefilter("ignore", SyntaxWarning)  # of answers that are read as Python
     list(scorers)  # imports them
     # This imports more, and makes pint's registry of units.
@@ -165,14 +164,13 @@ def main() -> None:
 def _work(connection: int, begins: int) -> None:
     """Be a worker that has these descriptors and no others, to its end."""
     try:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for low, high in itertools.pairwise([2, *sorted((connection, begins)), os.sysconf("SC_OPEN_MAX")]):
             os.closerange(low + 1, high)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         faulthandler.enable(begins, all_threads=False)
         with suppress(Lost, ConnectionError):
             _serve(Channel(socket.socket(fileno=connection), largest=sys.maxsize), begins)
-        programs.close()
     except BaseException:
         traceback.print_exc()
     finally:
@@ -188,12 +186,12 @@ def _serve(channel: Channel, begins: int) -> None:
     else:
         with suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
-        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
         if os.geteuid() == 0:
             os.setgroups([])
             os.setgid(NOBODY)
             os.setuid(NOBODY)
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # which a change of user resets
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # which a change of user resets
     outcomes: list[list[Any]] = []
     process, number, told = os.getpid(), 0, 0.0
 
@@ -223,11 +221,6 @@ def _serve(channel: Channel, begins: int) -> None:
                 tell()
         if outcomes:
             tell()
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _jsonable(value: Any) -> Any:

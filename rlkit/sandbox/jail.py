@@ -28,8 +28,8 @@ from .plain import Channel
 
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_PRIVATE, _MS_REC = 2, 4, 8, 1 << 18, 1 << 14
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP = 1, 4, 22
-_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+_PR_SET_DUMPABLE, _PR_SET_SECCOMP = 4, 22
 _SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", "/var/crash")  # which all may write
 _WATCH = 0.05  # seconds between looks at the memory of a program and its children
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -40,6 +40,10 @@ def _call(name: str, *arguments: Any) -> None:
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
+def prctl(option: int, value: int, pointer: Any = 0) -> None:
+    _call("prctl", option, value, pointer, 0, 0)
+
+
 def main(settings: str) -> None:
     """Serve jobs until the caller closes the socket. The settings are JSON of control (the socket's descriptor), level,
     user (the uid of programs, 0 for ours), limits, modules (imported first) and paths (where they come from)."""
@@ -47,9 +51,9 @@ def main(settings: str) -> None:
     control = os.dup(given["control"])  # a low number, as select wants it
     os.close(given["control"])
     sys.path[-1:] = given["paths"]  # in place of the sandbox's own folder
-    _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)  # a program of the same user cannot trace or read us
+    prctl(_PR_SET_DUMPABLE, 0)  # a program of the same user cannot trace or read us
     if given["level"] == "rlimits":
-        _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
     if given["level"] == "bubblewrap":
         if os.uname().machine not in _MACHINES:
             raise OSError(f"the sandbox knows no system calls of {os.uname().machine}")
@@ -88,7 +92,7 @@ class _Server:
                 self.control.close()
                 os.setsid()
                 if contained:
-                    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
                     _mounts(self.limits["FSIZE"])
                 if (program := os.fork()) == 0:  # which has nothing of the life pipe
                     os.chdir(folder)
@@ -175,12 +179,12 @@ class _Server:
             resource.setrlimit(kind, (value, value))
         if self.user:
             self._become_user()
-        _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
         header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
         _call("capset", header, (ctypes.c_uint32 * 6)())
         _filter_calls()
         if job["role"] != "tests":
-            _call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)  # its own /proc/self is its to read
+            prctl(_PR_SET_DUMPABLE, 1)  # its own /proc/self is its to read
         os.umask(0o077)
         if job["role"] == "script":
             inside.script(job["program"])
@@ -247,4 +251,4 @@ def _filter_calls() -> None:
     packed = b"".join(struct.pack("HBBI", *step) for step in code)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(buffer))
-    _call("prctl", _PR_SET_SECCOMP, 2, ctypes.create_string_buffer(program, len(program)), 0, 0)
+    prctl(_PR_SET_SECCOMP, 2, ctypes.create_string_buffer(program, len(program)))

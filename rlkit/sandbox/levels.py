@@ -20,11 +20,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from rlkit.errors import UserError
 from rlkit.sandbox.plain import Channel, Lost
@@ -91,8 +90,7 @@ def problem_of(level: str) -> str | None:
     return None if outcome.stdout == b"42\n" else f"a trial program ended with {outcome}."
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a program ended: `reason` is None, "time", "output" or "memory"; a signal's status is below 0 or over 128."""
 
     status: int

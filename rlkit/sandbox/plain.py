@@ -118,9 +118,7 @@ _ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "timedelta": (_SPAN, lambda x: [x.days, x.seconds, x.microseconds], lambda v: _SPAN(*v)),
 }
 # Kind of node that holds others: type. Those of `_MUTABLE` are made empty and then filled.
-_HOLDERS = {
-    "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque, "dict": dict,
-}  # fmt: skip
+_HOLDERS = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque, "dict": dict}
 _FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "iterator": iter}
 _MUTABLE = {*_HOLDERS, "object"} - {*_FIXED}
 _ITERATED = (Iterator, KeysView, ValuesView, ItemsView)

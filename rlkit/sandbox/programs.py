@@ -9,9 +9,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from rlkit.errors import Ungradable
 from rlkit.sandbox.levels import PROMISED, Jail, Outcome, choose
@@ -115,7 +114,7 @@ def _twice(task: Callable[Concatenate[Grading, P], T]) -> Callable[Concatenate[G
 
 
 @_twice
-def run_script(grading: Grading, program: str, stdin: str = "", seconds: float = 10.0) -> Outcome:
+def run_script(grading: Grading, program: str, stdin: str, seconds: float) -> Outcome:
     """Run a program as `python main.py` would. Ungradable: the sandbox cannot be started. UserError: none is safe."""
     outcome = _jail(grading).run(program, stdin.encode("utf-8", "surrogatepass"), seconds)
     return _unless_killed(outcome, (outcome.status, outcome.reason))
@@ -124,12 +123,11 @@ def run_script(grading: Grading, program: str, stdin: str = "", seconds: float =
 def missing_package(grading: Grading, error: str) -> str | None:
     """The package that a program could not import and that the sandbox should have, from the program's error."""
     found = re.search(rf"No module named '({'|'.join(PROMISED)})\b", error)
-    tried = run_script(grading, f"import {found[1]}\nprint()", seconds=30.0) if found else None
+    tried = run_script(grading, f"import {found[1]}\nprint()", "", 30.0) if found else None
     return found[1] if found and tried and not tried.stdout else None
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """The outcome of one call: its value, or why there is none ("time", "memory", "exit: …", an exception)."""
 
     value: Any = None
@@ -138,7 +136,7 @@ class Call:
 
 @_twice
 def call_function(
-    grading: Grading, program: str, name: str, calls: Sequence[list[Any]], seconds: float = 10.0,
+    grading: Grading, program: str, name: str, calls: Sequence[list[Any]], seconds: float,
     enough: Callable[[Call, int], bool] | None = None, modules: Sequence[str] = (),
 ) -> list[Call]:  # fmt: skip
     """Load a program and call its function (or `Solution` method) with each list of arguments. Values arrive as plain
@@ -174,8 +172,7 @@ def call_function(
     return _unless_killed(found, (status, reason))
 
 
-@dataclass(frozen=True)
-class Tested:
+class Tested(NamedTuple):
     """The outcome of test code. `error`: None if all passed, "time" or "memory"; `fault`: why it tests no program;
     `insufficient`: it passes to the program what is no plain value; `trusted`: the program could not change it."""
 
@@ -187,7 +184,7 @@ class Tested:
     trusted: bool = True
 
 
-def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float = 60.0) -> Tested:
+def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float) -> Tested:
     """Run test code against a program, each in a sandbox of its own, unless the tests need the program's own objects.
 
     Where the tests name no entry it is the last function of the program that no other one of it uses. From one check
@@ -199,8 +196,8 @@ def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float = 
     if apart and tested.insufficient:
         apart, tested = False, _tested(grading, program, tests, seconds, False)
     if tested.fault and not apart:  # which the program may have said
-        tested = replace(tested, fault=_tested(grading, "", tests, seconds, True).fault)
-    return replace(tested, trusted=apart)
+        tested = tested._replace(fault=_tested(grading, "", tests, seconds, True).fault)
+    return tested._replace(trusted=apart)
 
 
 @_twice
@@ -236,4 +233,4 @@ def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apa
         error = "time"
     tested = Tested(**message[1]) if message[0] == nonce else Tested(error=error)
     memory = tested.error and "memory" in [reason for _, reason in ended]
-    return _unless_killed(replace(tested, error="memory") if memory else tested, *ended)
+    return _unless_killed(tested._replace(error="memory") if memory else tested, *ended)

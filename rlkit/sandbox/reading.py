@@ -18,9 +18,7 @@ from .inside import PRELUDE
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
-_PLAIN_TYPES = (
-    str, int, float, complex, list, dict, set, frozenset, tuple, bytes, range, deque, Decimal, Fraction,
-)  # fmt: skip
+_PLAIN_TYPES = (str, int, float, complex, list, dict, set, frozenset, tuple, bytes, range, deque, Decimal, Fraction)
 _PLAIN_ATTRIBUTES = {name for kind in _PLAIN_TYPES for name in dir(kind) if not name.startswith("__")}
 _PLAIN_CLASSES = {kind.__name__ for kind in _PLAIN_TYPES} | {
     *("", "bool", "date", "datetime", "time", "timedelta", "builtins", "collections", "decimal", "fractions")

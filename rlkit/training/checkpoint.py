@@ -9,7 +9,6 @@ A checkpoint is built in a hidden folder beside the others and renamed. A newest
 manifest is passed over, and the caller is told. A run goes on from its own newest one, or from another run's.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from rlkit.errors import UserError
 from rlkit.files import replacing, require_space
 from rlkit.results.run_state import checkpoint_steps
 from rlkit.results.store import BEST, LOGS, read_json
+from rlkit.seeds import file_hash
 
 if TYPE_CHECKING:
     from rlkit.training.run import TrainingRun
@@ -46,7 +46,7 @@ def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Non
         building.mkdir()
         write(building)
         files = [path for path in sorted(building.rglob("*")) if path.is_file()]
-        manifest = {str(path.relative_to(building)): _digest(path) for path in files}
+        manifest = {str(path.relative_to(building)): file_hash(path) for path in files}
         (building / MANIFEST).write_text(json.dumps(manifest))
     steps = checkpoint_steps(root)
     own = [s for s in steps if s <= step]
@@ -71,7 +71,7 @@ def problem(folder: Path) -> str | None:
     except (OSError, ValueError):
         return "no readable manifest"
     for name, digest in manifest.items():
-        if not (folder / name).is_file() or _digest(folder / name) != digest:
+        if not (folder / name).is_file() or file_hash(folder / name) != digest:
             return f"{name} is missing or does not match its hash"
     return None
 
@@ -156,8 +156,3 @@ def _load(run: "TrainingRun", folder: Path) -> None:
     run.step, run.evaluated, run.stale = saved["step"], saved["evaluated"], True
     run.ledger.load_state_dict(saved["ledger"])
     run.feed.load_state_dict(saved["feed"])
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

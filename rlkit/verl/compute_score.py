@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.config import RewardConfig
-from rlkit.data.rows import WRITTEN, from_verl
+from rlkit.data.rows import from_verl
 from rlkit.environments.base import Split
 from rlkit.rewards.pool import shared_router
 from rlkit.types import Reward
@@ -49,7 +49,7 @@ def compute_score(
     folder of the answers log, if any. Raises UngradedAnswer where the grader failed, which is logged."""
     info, settings = dict(extra_info or {}), RewardConfig.model_validate(dict(config or {}))
     router = shared_router(settings)  # pyright: ignore[reportArgumentType]  # frozen models hash
-    truth, task_info = from_verl(ground_truth, {k: info[k] for k in WRITTEN if k in info})
+    truth, task_info = from_verl(ground_truth, info)
     [reward] = router.grade_rows([(data_source, solution_str, truth, task_info)])
     if answers and PLACE in info:
         record(answers, info[PLACE], data_source, solution_str, reward)
