@@ -174,8 +174,11 @@ def test_differences_need_a_baseline_and_another_value():
     table = answers_of_variants(seeds=2)
     with pytest.raises(UserError, match="fewer than two"):
         comparisons.differences(table.drop(columns="factors"))
-    with pytest.raises(UserError, match="No cell was evaluated beside its baseline of variant"):
+    with pytest.raises(UserError, match="beside its baseline of variant"):
         comparisons.differences(table[table["variant"] == "PPO"])
+    elsewhere = table.assign(task_id=table["task_id"].where(table["variant"] == "GRPO", "other-" + table["task_id"]))
+    with pytest.raises(UserError, match="No cell was evaluated beside its baseline of variant on the same problems"):
+        comparisons.differences(elsewhere)
     by_hand = table[table["variant"] == "PPO"].assign(cell="by hand", variant=None, factors=None)
     both = pd.concat([table, by_hand.assign(run="by hand, " + by_hand["run"])], ignore_index=True)
     pd.testing.assert_frame_equal(comparisons.differences(both), comparisons.differences(table))

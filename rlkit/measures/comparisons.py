@@ -67,9 +67,10 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     Factors are `variant` and the keys of the grid; the baseline is the first value in the study's file, or named by
     `baselines`. Problems are paired: the interval over them is of these very runs; the one over seeds and problems, in
     which equal seeds are paired, too, is of other runs (docs/concepts/metrics.md). Returns one row a factor and cell of
-    another value, smallest model first: factor, cell, value, baseline, model.path, difference, low and high (over
-    problems), low_seeds and high_seeds (over both; NaN of one seed), problems, seeds and baseline_seeds, spread (of
-    seeds, a standard deviation), steps_least and steps (of both cells). A UserError where nothing has a baseline."""
+    another value on the same problems, smallest model first: factor, cell, value, baseline, model.path, difference, low
+    and high (over problems), low_seeds and high_seeds (over both; NaN of one seed), problems, seeds and baseline_seeds,
+    spread (of seeds, a standard deviation), steps_least and steps (of both cells). A UserError where nothing has a
+    baseline."""
     last = graded_ends(evals)["after"]
     cells = dict(list(last.groupby("cell")))
     known = last.groupby("cell")["factors"].first() if "factors" in last else pd.Series(dtype=object)
@@ -89,13 +90,15 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
         if beside is None or value == base:
             continue
         one, other = cells[name], cells[beside]
+        if not one["task_id"].isin(other["task_id"]).any():
+            continue
         steps, pair = pd.concat([one["step"], other["step"]]), {"value": value, "baseline": base}
         told = {k: str(v) if key == "variant" else value_of(key, v) for k, v in pair.items()}
         row = {"factor": key, "cell": name, **told, "model.path": one["model.path"].iloc[0]}
         ends = {"steps_least": steps.min(), "steps": steps.max()}
         rows.append({**row, **_difference(one, other), **ends})
     if not rows:
-        raise UserError(f"No cell was evaluated beside its baseline of {', '.join(compared)}.")
+        raise UserError(f"No cell was evaluated beside its baseline of {', '.join(compared)} on the same problems.")
     return remember(pd.DataFrame(rows), evals, "cell")
 
 
