@@ -91,23 +91,17 @@ def test_a_hostile_program_fails_and_the_next_one_runs(jail, name, program):
 
 @pytest.mark.parametrize("take", ["x = bytearray(90 << 20)", "x = mmap.mmap(-1, 90 << 20); x.write(bytes(90 << 20))"])
 def test_memory_of_all_processes_is_limited_as_a_sum_shared_memory_too(level, take):
-    program = (
-        f"import mmap, os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        {take}\n        time.sleep(9)"
-    )
     with Jail(choose(level), limits={**LIMITS, "AS": 256 << 20}) as small:
-        assert run(small, program + "\ntime.sleep(9)", seconds=9).reason == "memory"
+        assert run(small, SCRIPTS["greedy"].replace("TAKE", take), seconds=9).reason == "memory"
         assert works(small)
 
 
 def test_nothing_of_one_program_reaches_the_next(jail):
-    program = "import os\nprint(sorted(os.listdir('.')))\nopen('json.py', 'w').write('raise SystemExit(9)')"
-    assert run(jail, program).stdout == run(jail, program).stdout == b"[]\n"
+    assert [run(jail, SCRIPTS["folder"]).stdout for _ in range(2)] == [b"[]\n"] * 2
     assert run(jail, "import builtins\nbuiltins.print = None").status == 0
     assert run(jail, "import json; print(json.dumps(1))").stdout == b"1\n"
-    places = ("/run/lock", "/dev/mqueue", "/var/tmp")
-    program = f"import os\nfor p in {places}:\n    p += '/left{os.getpid()}'\n"
-    program += "    print(os.path.exists(p))\n    try: open(p, 'w').close()\n    except OSError: pass"
-    assert [run(jail, program).stdout for _ in range(2)] == [b"False\n" * 3] * 2
+    places = SCRIPTS["places"].replace("PID", str(os.getpid()))
+    assert [run(jail, places).stdout for _ in range(2)] == [b"False\n" * 3] * 2
 
 
 def test_no_program_finds_the_tests_of_an_earlier_one_in_memory(level):
@@ -152,10 +146,8 @@ def test_a_program_has_no_descriptor_of_ours_however_many_there_are(level):
 
 def test_a_program_may_open_its_streams_by_name_and_finds_nothing_of_our_environment(level, monkeypatch):
     monkeypatch.setenv("RLKIT_SECRET", "hush")
-    program = "import os, sys\nsys.stdin, sys.stdout = open('/dev/stdin'), open('/dev/stdout', 'w')\n"
-    program += "print(input(), 'RLKIT_SECRET' in os.environ, 'hush' in open('/proc/self/environ').read())"
     with Jail(choose(level)) as fresh:
-        assert run(fresh, program, b"7\n").stdout == b"7 False False\n"
+        assert run(fresh, SCRIPTS["streams"], b"7\n").stdout == b"7 False False\n"
 
 
 @needs_bubblewrap
@@ -166,9 +158,7 @@ def test_a_program_cannot(tight, name, program):
 
 @needs_bubblewrap
 def test_a_program_sees_our_python_its_own_processes_and_no_network(tight):
-    program = "import errno, os, socket, sys\nprint(errno.errorcode[socket.socket().connect_ex(('127.0.0.1', 9))])"
-    program += "\nprint(sum(n.isdigit() for n in os.listdir('/proc')))\nprint(sys.version)"
-    assert run(tight, program).stdout.decode() == f"ENETUNREACH\n2\n{sys.version}\n"
+    assert run(tight, SCRIPTS["surroundings"]).stdout.decode() == f"ENETUNREACH\n2\n{sys.version}\n"
 
 
 def test_a_few_packages_can_be_imported_and_the_grader_cannot(jail, level):
@@ -205,10 +195,6 @@ def test_only_folders_that_end_with_the_program_can_be_written(tight):
 @with_users
 @pytest.mark.skipif(not os.path.exists(python := "/usr/bin/python3"), reason="no Python that others can read")
 def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
-    script = "import sys; sys.path.insert(0, sys.argv[1])\n"
-    script += "from rlkit.sandbox.levels import Jail, choose\nlevel = choose()\nprint(level)\n"
-    script += "jail = Jail(level)\nprint(jail.run('import os; print(os.getuid()); os.kill(-1, 9)', b'', 5).stdout)\n"
-    script += f"print(jail.run({SCRIPTS['writable']!r}, b'', 5).stdout)"
     ours, copy = Path(__file__).parents[1] / "rlkit", tmp_path / "rlkit"  # what needs no installed package
     shutil.copytree(ours / "sandbox", copy / "sandbox")
     shutil.copy(ours / "errors.py", copy)
@@ -217,7 +203,7 @@ def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
         if folder.owner() == "root" and str(folder).startswith("/tmp/"):
             folder.chmod(0o755)
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    command = [*user, python, "-B", "-c", script, str(tmp_path)]
+    command = [*user, python, "-B", "-c", SCRIPTS["ordinary"], str(tmp_path), SCRIPTS["writable"]]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/")
     assert done.stdout == "bubblewrap\nb'65534\\n'\nb\"['/dev/shm', '/tmp']\\n\"\n", done.stderr
 

@@ -27,8 +27,7 @@ def held_out(config: RunConfig) -> list[Task]:
     chosen, problems = list[Task](), set[str]()
     for source, label, part in zip(sources, labels(sources), parts.tolist(), strict=True):
         rng, size = generator("held_out", config.evaluation.seed, label.partition("#")[0]), source.total()
-        endless = iter(partial(rng.integers, HELD_OUT_INDICES), None)
-        indices = endless if size is None else rng.permutation(size)
+        indices = iter(partial(rng.integers, HELD_OUT_INDICES), None) if size is None else rng.permutation(size)
         found = [task for _, task in draw(source, indices, part, partial(fitting, config), problems)]
         if len(found) < part:
             raise UserError(

@@ -21,7 +21,7 @@ from rlkit.seeds import file_hash
 from rlkit.types import Reward
 
 NOBODY = 65534  # the user that a custom function runs as where we are root
-SCORER_VERSION = "13"
+SCORER_VERSION = "14"
 """Changes whenever any scorer's verdict changes; stored with every run."""
 _takes = lru_cache(lambda scorer: frozenset(inspect.signature(scorer).parameters))
 

@@ -4,7 +4,7 @@ plain form stays where it is, and the other side gets an `Opaque`, which is equa
 from __future__ import annotations
 
 import collections
-import datetime
+import datetime as dt
 import decimal
 import fractions
 import itertools
@@ -101,7 +101,6 @@ def _fraction(digits: str) -> fractions.Fraction:
     return fractions.Fraction(*(int(number, 16) for number in digits.split("/")))
 
 
-_DAY, _DATE, _TIME, _SPAN = datetime.datetime, datetime.date, datetime.time, datetime.timedelta
 # Kind of node: type, its JSON form, and the value of that.
 _ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "int": (int, lambda x: format(int.__index__(x), "x"), lambda v: int(v, 16)),
@@ -112,10 +111,8 @@ _ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "range": (range, lambda x: [x.start, x.stop, x.step], lambda v: range(*v)),
     "Decimal": (decimal.Decimal, str, decimal.Decimal),
     "Fraction": (fractions.Fraction, lambda x: f"{x.numerator:x}/{x.denominator:x}", _fraction),
-    "datetime": (_DAY, _DAY.isoformat, _DAY.fromisoformat),
-    "date": (_DATE, _DATE.isoformat, _DATE.fromisoformat),
-    "time": (_TIME, _TIME.isoformat, _TIME.fromisoformat),
-    "timedelta": (_SPAN, lambda x: [x.days, x.seconds, x.microseconds], lambda v: _SPAN(*v)),
+    **{c.__name__: (c, c.isoformat, c.fromisoformat) for c in (dt.datetime, dt.date, dt.time)},
+    "timedelta": (dt.timedelta, lambda x: [x.days, x.seconds, x.microseconds], lambda v: dt.timedelta(*v)),
 }
 # Kind of node that holds others: type. Those of `_MUTABLE` are made empty and then filled.
 _HOLDERS = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque, "dict": dict}
