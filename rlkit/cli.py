@@ -290,8 +290,8 @@ def score(
     answers: Annotated[Path, typer.Argument(help="JSONL: data_source, response, ground_truth, extra_info.")],
     out: Annotated[Path | None, typer.Option(help="Default: NAME.scored.jsonl beside the input.")] = None,
     workers: Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU core.", min=0)] = 0,
-    timeout: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 10.0,
-    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = "auto",
+    timeout: Annotated[float, typer.Option(help="Seconds an answer may take.")] = RewardConfig().timeout,
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = RewardConfig().sandbox,
 ) -> None:
     """Score a file of answers."""
     from rlkit.rewards import score_file

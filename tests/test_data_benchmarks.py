@@ -5,6 +5,7 @@ import json
 import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -155,6 +156,12 @@ def test_suites_are_evaluated_and_shown_apart(folder, tmp_path):
     assert not missing and set(drawn["metric"]) == {"math__arithmetic", "gsm8k", "math_500"}
     table = tables(StudyData(study))["suites"]
     assert [name in table for name in ("gsm8k", r"math\_500", "arithmetic")] == [True, True, False]
+
+
+def test_a_folder_is_searched_for_a_benchmark_once_for_many_tasks(folder, monkeypatch):
+    searched, search = [], Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda path, pattern: searched.append(path) or search(path, pattern))
+    assert len(named("gsm8k", path=str(folder)).tasks(range(6))) == 6 and len(searched) == 1
 
 
 def test_a_suite_s_problems_are_kept_out_of_training(folder):

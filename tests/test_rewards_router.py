@@ -7,12 +7,17 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -26,7 +31,9 @@ from rlkit.domains.grading import Grading
 from rlkit.errors import UserError
 from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
 from rlkit.rewards.grading import grade, with_overlong_penalty
+from rlkit.rewards.worker import Worker
 from rlkit.sandbox import programs
+from rlkit.sandbox.plain import Channel
 from rlkit.types import Reward, Task
 
 TOWER = ("math__x", r"\boxed{9^{9^{9^9}}}", "1", None)
@@ -185,6 +192,20 @@ def test_a_reward_function_whose_file_ends_the_process_is_an_error(tmp_path):
     (path := tmp_path / "ends.py").write_text("import os\nos._exit(3)\n")
     with Router(RewardConfig(num_workers=1, custom_reward_function=f"{path}:score")) as router:
         assert "No grading process can be started" in (router.grade_rows(rows("right"))[0].error or "")
+
+
+def test_an_answer_has_its_time_also_where_that_is_more_than_the_tests_of_a_program_have(monkeypatch):
+    now, ends = [0.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    server: Any = SimpleNamespace(numbers=count(), ask=lambda number, *ours: ends.extend(map(os.dup, ours)))
+    worker = Worker(server, RewardConfig(timeout=500, total_timeout=1))
+    theirs = Channel(socket.socket(fileno=ends[0]))
+    for now[0] in (0.0, 400.0, 800.0):
+        theirs.send(0, 500.0)
+        assert worker.outcomes() == []
+    worker.close()
+    theirs.sock.close()
+    os.close(ends[1])
 
 
 def ended(pid) -> bool:

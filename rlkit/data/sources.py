@@ -161,7 +161,11 @@ class Benchmark(Source):
         return len(self._tasks())
 
     def task(self, index: int) -> Task:
-        return self._tasks()[index]
+        return self.tasks([index])[0]
+
+    def tasks(self, indices: Sequence[int]) -> list[Task]:
+        found = self._tasks()  # which looks for the file
+        return [found[k] for k in indices]
 
     def _tasks(self) -> tuple[Task, ...]:
         if not (path := self.path):

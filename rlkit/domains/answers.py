@@ -7,6 +7,7 @@ import json
 import re
 import textwrap
 import unicodedata
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from string import ascii_lowercase, ascii_uppercase
@@ -250,6 +251,17 @@ def literal(text: str, default: Any = None) -> Any:
     with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return ast.literal_eval(text)
     return default
+
+
+def paired(ours: list[str], theirs: list[str], same: Callable[[str, str], bool]) -> bool:
+    """Whether each of one list is the same as one of the other, each used once."""
+    left = list(theirs)
+    for one in ours:
+        place = next((k for k, other in enumerate(left) if same(one, other)), None)
+        if place is None:
+            return False
+        del left[place]
+    return not left
 
 
 TOLERANCE = 1e-3

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources, vocabulary
-from rlkit.domains.answers import FONT, TOLERANCE, given, in_percent, side_by_side
+from rlkit.domains.answers import FONT, TOLERANCE, given, in_percent, paired, side_by_side
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -173,12 +173,7 @@ def same_members(answer: str, theirs: list[str]) -> bool:
     if len(ours) == 1 < len(theirs):
         listed = re.sub(r"^[\[{(](.*)[\])}]$", r"\1", ours[0])
         ours = members(re.sub(r",? and |, |; ?", "|", listed))
-    left = list(theirs)
-    for part in ours:
-        if not (found := [other for other in left if same_member(part, other)]):
-            return False
-        left.remove(found[0])
-    return not left
+    return paired(ours, theirs, same_member)
 
 
 def members(text: str) -> list[str]:

@@ -97,7 +97,8 @@ class Worker:
         self._server, self._number = server, next(server.numbers)
         with theirs, open(their_begins, "wb", buffering=0):
             server.ask(self._number, theirs.fileno(), their_begins)
-        self._timeout, self._longest = config.timeout, programs.LOADING_SECONDS + config.total_timeout
+        self._timeout = config.timeout
+        self._longest = max(config.timeout, programs.LOADING_SECONDS + config.total_timeout)
         self._channel = Channel(ours, time.monotonic() + programs.LOADING_SECONDS, _LARGEST)
         self._sent = self._begun = self._graded = 0
         self.crashed = False

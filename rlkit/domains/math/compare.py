@@ -9,7 +9,7 @@ from typing import Any
 
 import mpmath
 
-from rlkit.domains.answers import choice_letter
+from rlkit.domains.answers import choice_letter, paired
 from rlkit.domains.math import forms
 from rlkit.domains.math.forms import Group, Relation, is_name, normalize, read_forms, squeeze
 from rlkit.domains.math.parse import FONT, STEPS, Unreadable, split, steps_left
@@ -72,13 +72,7 @@ def _matching(a: list[str], b: list[str]) -> bool:
         return False
     if all(number(part) is not None for part in a + b):
         a, b = sorted(a, key=number), sorted(b, key=number)  # 200 need 200 comparisons
-    left = list(b)
-    for part in a:
-        found = next((i for i, other in enumerate(left) if _same(part, other)), None)
-        if found is None:
-            return False
-        del left[found]
-    return True
+    return paired(a, b, _same)
 
 
 def _pairwise(a: list[str], b: list[str]) -> bool:
