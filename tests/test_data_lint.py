@@ -20,18 +20,14 @@ def story(k: int) -> str:
     return f"What is {k} times {3 * k + 7}? Please output the final answer within \\boxed{{}}."
 
 
-def row(k: int, **change) -> dict:
-    ask = [{"role": "user", "content": story(k)}]
+def row(k: int, text: str | None = None, **change) -> dict:
+    ask = [{"role": "user", "content": story(k) if text is None else text}]
     content = {"data_source": "math__merged_deduped_dapo_or1_dataset", "prompt": ask, "ability": "math"}
     return {**content, **truth(str(4 * k + 11)), "extra_info": {"index": k}, **change}
 
 
 def truth(value) -> dict:
     return {"reward_model": {"style": "rule", "ground_truth": value}}
-
-
-def says(k: int, text: str) -> dict:
-    return row(k, prompt=[{"role": "user", "content": text}])
 
 
 HELD_OUT = [row(k) for k in range(2000, 2040)]
@@ -50,7 +46,7 @@ def planted(check: str, k: int, which: int = 0) -> dict:
     texts = {"OWN": story(k), "OTHER": story(other), "HELD": story(2000 + k % 40)}
     for name, ask in {**texts, "WIDE": story(other).replace(" ", "\n ")}.items():
         text = text.replace(name, ask)
-    made = json.dumps({**says(k, text), **case["change"]}).replace('"SAME"', f'"{4 * other + 11}"')
+    made = json.dumps({**row(k, text), **case["change"]}).replace('"SAME"', f'"{4 * other + 11}"')
     return {name: value for name, value in json.loads(made).items() if name not in case["without"]}
 
 
@@ -129,7 +125,7 @@ def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
 def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": ["[CALL]"]})
-    content = [says(1, "Say [CALL] and the number of letters in it, as a number, " + story(1)), row(2)]
+    content = [row(1, "Say [CALL] and the number of letters in it, as a number, " + story(1)), row(2)]
     found = lint_rows(tmp_path, content, tokenizer=tokenizer).findings
     assert [f.row for f in found if f.check == "control"] == [0]
 
@@ -137,7 +133,7 @@ def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
 def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_path):
     truths = ["49", " 49 ", r"\\frac{19}{165}", r"\frac{19}{165}", r"\sqrt{2} - 1", r"\\sqrt{2} - 1"]
     truths += ["7", "8"]
-    content = [says(k, story(k // 2)) | truth(value) for k, value in enumerate(truths)]
+    content = [row(k, story(k // 2)) | truth(value) for k, value in enumerate(truths)]
     found = {f.row: (f.check, f.detail) for f in lint_rows(tmp_path, content).findings}
     wanted = dict.fromkeys((1, 3, 5), "duplicate") | {7: "conflict"}
     assert {row: check for row, (check, _) in found.items()} == wanted

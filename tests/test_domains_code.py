@@ -64,21 +64,13 @@ def test_no_cheat_passes(level_router, truth):
 
 
 def test_each_test_has_a_limit_of_its_own_and_all_have_a_total():
-    slow, inputs = "import time\nx = int(input())\ntime.sleep(0.4)\nprint(2 * x)", [str(i) for i in range(5)]
-    stdin = {"inputs": inputs, "outputs": [str(2 * i) for i in range(5)]}
-    function = "import time\ndef double(x):\n    time.sleep(0.4)\n    return 2 * x"
-    tests = {"functional": "\n".join(f"assert double({i}) == {2 * i}" for i in range(5))}
-    calls = {"fn_name": "double", "inputs": inputs, "outputs": stdin["outputs"]}
-    rows = [(slow, stdin), (function, tests), (function, calls)]
-    forever, asleep = "def double(x):\n    while True: pass", "import time\ndef double(x): time.sleep(99)"
-    endless = [*product((forever, asleep), (tests, calls)), ("while True: pass", stdin)]
-    iterator = CHEATS["an object that is everything"].replace("next(iter(()))", "s")  # without an end
-    endless.append((iterator, TRUTHS["equality"]))
+    found = [(case["endless"], (case["program"], case["truth"])) for case in records("programs_slow")]
+    slow, endless = ([pair for endless, pair in found if endless is wanted] for wanted in (False, True))
     with Router(RewardConfig(num_workers=4, timeout=1.5, total_timeout=20)) as router:
-        assert [reward.correct for reward in grade_all(router, rows)] == [True] * 3
+        assert [reward.correct for reward in grade_all(router, slow)] == [True] * 3
         assert [reward.parts["reason"] for reward in grade_all(router, endless)] == ["time"] * 6
     with Router(RewardConfig(num_workers=3, timeout=5, total_timeout=1)) as router:
-        assert [reward.parts["reason"] for reward in grade_all(router, rows)] == ["time"] * 3
+        assert [reward.parts["reason"] for reward in grade_all(router, slow)] == ["time"] * 3
 
 
 def test_an_answer_that_comes_byte_by_byte_is_ended_by_the_sandbox():

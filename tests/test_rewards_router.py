@@ -239,8 +239,8 @@ def test_a_script_without_a_main_guard_is_run_once_wherever_temporary_files_are(
 
 def test_a_custom_function_has_no_variable_of_a_secret_and_is_nobody(custom_file, monkeypatch):
     ours = {name: "hush" for name in ("WANDB_API_KEY", "PYTHON_DEPLOY_TOKEN", "LC_API_KEY")}
-    ours |= {"HTTPS_PROXY": "http://me:hush@proxy:80"}
-    ours |= {"PYTHONWARNINGS": "error"}  # answers that are read as Python would fail by it
+    # By the last, answers that are read as Python would fail.
+    ours |= {"HTTPS_PROXY": "http://me:hush@proxy:80", "PYTHONWARNINGS": "error"}
     for name, value in ours.items():
         monkeypatch.setenv(name, value)
     with own(custom_file) as router:
