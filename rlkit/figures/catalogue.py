@@ -197,7 +197,8 @@ FIGURES = {
         lambda s, venue: _laws(fits.unique_tasks(s.metrics, s.evals), venue, by="cell"),
     ),
     "law_of_repeats": Entry(
-        "Held-out error along training in the tasks shown, of which so many are unique, with 95 % bands.",
+        "Held-out error along training in the tasks shown, of which so many are unique, with 95 % bands; hollow points "
+        "were held out of the fit.",
         lambda s, venue: _laws(fits.repeats(s.metrics), venue),
     ),
     "sft_ratio": Entry(

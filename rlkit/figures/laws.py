@@ -21,7 +21,7 @@ from rlkit.laws.fitting import LawFit
 from rlkit.laws.law import Law
 from rlkit.laws.report import symbol
 
-MOST_LINES = 8
+MOST_VALUES = 8  # of a column, each of which has lines of its own
 
 
 @contextmanager
@@ -45,27 +45,26 @@ def curves(
 ) -> tuple[str, pd.DataFrame]:
     """The column that varies along a curve, and a table of the law's columns on a grid of it, which extends `reach`
     times past the data and, where it is logarithmic, begins `before` times below. The other columns take the
-    combinations of the fitted rows, at most eight, and of those of `points` that were held out."""
-    names = {c: fit.table.names[c] for c in fit.law.columns}
-    column = max(names, key=lambda c: len(np.unique(fit.table.columns[c])))
-    along, x = names.pop(column), fit.table.columns[column]
-    if points is not None:
-        x = np.concatenate([x, points[along].to_numpy(float)])
+    combinations of `points`, by default the rows that were fitted: eight of them where a column has more values, and
+    all that were held out."""
+    rows, names = _marked(_fitted(fit) if points is None else points), [fit.table.names[c] for c in fit.law.columns]
+    fitted = rows.loc[~rows["held_out"], names].astype(float)
+    along = max(names, key=lambda name: fitted[name].nunique())
+    x = rows[along].to_numpy(float)
     if along in paper_style.SHARES:
-        grid = pd.DataFrame({along: np.linspace(max(x.min() - 0.05, 0), min(x.max() + 0.05, 1), count)})
-    elif (fit.table.columns[column] > 0).all():
-        grid = pd.DataFrame({along: np.geomspace(x[x > 0].min() / before, x.max() * reach, count)})
+        grid = np.linspace(max(x.min() - 0.05, 0), min(x.max() + 0.05, 1), count)
+    elif (fitted[along] > 0).all():
+        grid = np.geomspace(x[x > 0].min() / before, x.max() * reach, count)
     else:
-        grid = pd.DataFrame({along: np.linspace(x.min(), x.max(), count)})
-    if not names:
-        return along, grid
-    others = pd.DataFrame({name: fit.table.columns[c] for c, name in names.items()}).drop_duplicates()
-    others = others.sort_values(list(others.columns))
-    others = others.iloc[np.unique(np.linspace(0, len(others) - 1, MOST_LINES).astype(int))]
-    if points is not None and "held_out" in points:
-        held = points.loc[points["held_out"].astype(bool), list(names.values())].astype(float)
-        others = pd.concat([others, held]).drop_duplicates().sort_values(list(others.columns))
-    return along, others.merge(grid, how="cross")
+        grid = np.linspace(x.min(), x.max(), count)
+    if not (others := [name for name in names if name != along]):
+        return along, pd.DataFrame({along: grid})
+    lines = fitted[others].drop_duplicates().sort_values(others)
+    if lines.nunique().max() > MOST_VALUES:
+        lines = lines.iloc[np.linspace(0, len(lines) - 1, MOST_VALUES).astype(int)]
+    lines = pd.concat([lines, rows.loc[rows["held_out"], others].astype(float)])
+    lines = lines.drop_duplicates().sort_values(others)
+    return along, lines.merge(pd.DataFrame({along: grid}), how="cross")
 
 
 def _log_axes(ax: Axes, x: pd.Series, fit: LawFit) -> None:
@@ -126,7 +125,7 @@ def _lines(
     """A curve with its confidence band for each group or, of one law of several columns, for each combination of the
     columns that do not vary along it; through the points of each group, by default those that were fitted. `known`:
     the looks of groups."""
-    lines: dict[str, tuple[pd.DataFrame, pd.DataFrame]] = {}
+    lines: list[tuple[str, tuple[float, ...], pd.DataFrame, pd.DataFrame]] = []
     tables, several = [], "" not in fits
     for group, fit in fits.items():
         if several and len(fit.law.columns) > 1:
@@ -138,40 +137,43 @@ def _lines(
         if y in paper_style.SHARES:
             band[["low", "high"]] = band[["low", "high"]].clip(0, 1)
         for key, part in band.groupby(others) if others else [((), band)]:
-            values = np.asarray(key, float)
-            same: Any = np.isclose(own[others].to_numpy(float), values).all(axis=1)
-            lines[", ".join(map(short, values)) or str(group)] = part, own[same]
+            same: Any = np.isclose(own[others].to_numpy(float), np.asarray(key, float)).all(axis=1)
+            lines.append((", ".join(map(short, key)) or str(group), key, part, own[same]))
         tables += [own.assign(part="point"), band.assign(part="law", group=group)]
-    styles = _looks_of(band, others) if others else [look(i) for i in range(len(lines))]
-    if known:
-        styles = [known.get(group, style) for group, style in zip(fits, styles, strict=True)]
+    colours, rest = looks(band, others[0]) if others else {}, sorted({key[1:] for _, key, _, _ in lines})
+    panels = list(colours) if len(colours) < len(lines) and others else []
+    if panels:
+        styles = [look(rest.index(key[1:])) | {"color": colours[key[0]]["color"]} for _, key, _, _ in lines]
+    elif others:
+        styles = [colours[key[0]] for _, key, _, _ in lines]
+    else:
+        styles = [(known or {}).get(group, look(i)) for i, group in enumerate(fits)]
     with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
-        for style, (label, (band, own)) in zip(styles, lines.items(), strict=True):
-            colour, alpha = style["color"], min(0.15, 0.6 / len(lines))
+        fig, axes = new_axes(venue, len(panels) or 1, 0.5)
+        for style, (label, key, band, own) in zip(styles, lines, strict=True):
+            ax, colour = axes[panels.index(key[0]) if panels else 0], style["color"]
+            alpha = min(0.15, 0.6 * len(axes) / len(lines))
             ax.plot(band[along], band["prediction"], color=colour, linestyle=style["linestyle"])
             ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=alpha, lw=0)
             for held, part in own.groupby("held_out"):
                 marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
                 held_label = "_" if several else f"{label}, held out"  # a group's name stands once
-                ax.plot(part[along], part[y], **marks, label=held_label if held else label)
-        _log_axes(ax, band[along], fit)
-        label_axes(ax, along, y)
-        legend(ax, ", ".join(LABELS.get(name) or name for name in others) or None, ends=True)
+                named = "_" if panels else held_label if held else label
+                ax.plot(part[along], part[y], **marks, label=named)
+        for ax, value in zip(axes, panels or [None], strict=True):
+            if value is not None:
+                ax.sharex(axes[0])
+                ax.sharey(axes[0])
+                ax.set_title(short(value))
+            _log_axes(ax, band[along], fit)
+            label_axes(ax, along, y)
+        for key, mark in zip(rest, map(look, range(len(rest))), strict=True) if panels else ():
+            axes[0].plot([], [], **mark | {"color": "0.4"}, label=", ".join(map(short, key)))
+        paper_style.outer_labels(axes)
+        words = [LABELS.get(name, name) for name in others]
+        title = f"panels: {words[0]}; lines: {', '.join(words[1:])}" if panels else ", ".join(words)
+        legend(axes[0], title or None, ends=not panels)
     return Drawing(fig, pd.concat(tables, ignore_index=True))
-
-
-def _looks_of(band: pd.DataFrame, others: list[str]) -> list[dict[str, Any]]:
-    """The looks of the combinations of columns: a size has its step of the ramp, what else there is marker and line."""
-    places = [key for key, _ in band.groupby(others)]
-    styles = [look(i) for i in range(len(places))]
-    if others[0] != "parameters_non_embedding":
-        return styles
-    sizes = looks(band, others[0])
-    if len(others) == 1:
-        return list(sizes.values())
-    rest = sorted({key[1:] for key in places})
-    return [styles[rest.index(key[1:])] | {"color": sizes[key[0]]["color"]} for key in places]
 
 
 def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, ax: Axes | None) -> Drawing:

@@ -78,8 +78,7 @@ def metric_panels(
     styles, tables = looks(df, by), []
     with styled():
         fig, axes = new_axes(venue, len(known), 0.4 if share else 0.36, ax)
-        columns: Any = axes[0].get_gridspec().ncols  # type: ignore[union-attr]
-        for place, (ax, metric) in enumerate(zip(axes, known, strict=True)):
+        for ax, metric in zip(axes, known, strict=True):
             table = curve_table(df, "step", metric, by)
             if share and ax is not axes[0]:  # so that heights can be compared
                 ax.sharex(axes[0])
@@ -94,12 +93,9 @@ def metric_panels(
                 ax.plot(smooth.index, smooth, **line, linewidth=1.1, label=str(name))
                 table.loc[part.index, "smoothed"] = part["step"].map(smooth)
             label_axes(ax, "step", share or metric)
-            if place < len(axes) - columns:  # the panel below names it
-                ax.set_xlabel("")
-            if share and place % columns:
-                ax.set_ylabel("")
             ax.set_title(paper_style.wrapped(domain_name(metric), ax, 0) if share else "")
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
+        paper_style.outer_labels(axes, y=bool(share))
         if len(styles) > 1:
             legend(axes[0])
     return Drawing(fig, pd.concat(tables, ignore_index=True), sources(df))

@@ -205,6 +205,16 @@ def label_axes(ax: Axes, x: str, y: str) -> None:
                 axis.set_major_formatter(lambda value, _: short(value))
 
 
+def outer_labels(axes: Sequence[Axes], y: bool = True) -> None:
+    """Leave the labels of axes that are alike to the panels below and, of `y`, at the left."""
+    columns: Any = axes[0].get_gridspec().ncols  # type: ignore[union-attr]
+    for place, ax in enumerate(axes):
+        if place < len(axes) - columns:
+            ax.set_xlabel("")
+        if y and place % columns:
+            ax.set_ylabel("")
+
+
 def name_rows(ax: Axes, names: Sequence[str]) -> None:
     """A row for each name, the first at the top. One longer than half the figure is wrapped, in rows as much higher."""
     fig: Any = ax.figure

@@ -84,10 +84,11 @@ class Explorer:
             return made
         along, grid = curves(self.fit, self.points)
         grid["tried"] = self.tried.predict(grid)
-        others, ax = [c for c in grid if c not in (along, "tried")], made.figure.axes[0]
-        for place, (_, part) in enumerate(grid.groupby(others) if others else [((), grid)]):
+        others, axes = [c for c in grid if c not in (along, "tried")], made.figure.axes
+        panels = sorted(set(grid[others[0]])) if len(axes) > 1 else []
+        for place, (key, part) in enumerate(grid.groupby(others) if others else [((), grid)]):
             colour = figures.look(place if others else 3)["color"]
-            ax.plot(part[along], part["tried"], "--", color=colour)
+            axes[panels.index(key[0]) if panels else 0].plot(part[along], part["tried"], "--", color=colour)
         return replace(made, table=grid)
 
     def words(self) -> str:
