@@ -403,7 +403,7 @@ def fit(
     """Fit a scaling law to a table from anywhere, or to the final points of a study."""
     import inspect
 
-    from rlkit.files import write_text
+    from rlkit.files import replacing, write_text
     from rlkit.laws import fit as fit_law
     from rlkit.laws.law import resolve
     from rlkit.laws.report import escaped
@@ -433,8 +433,11 @@ def fit(
     if figure is not None:
         from rlkit import figures
 
-        figure.parent.mkdir(parents=True, exist_ok=True)
-        figures.law(result).figure.savefig(figure, dpi=200)
+        drawing = figures.law(result).figure
+        if (kind := figure.suffix[1:]) not in (kinds := drawing.canvas.get_supported_filetypes()):
+            raise UserError(f"--figure is {figure}: give a name that ends in one of {', '.join(kinds)}.")
+        with figures.styled(), replacing(figure) as temporary:
+            drawing.savefig(temporary, format=kind, dpi=200)
     typer.echo("\n\n".join((f"== {name} ==\n" if name else "") + one.summary() for name, one in fits.items()))
 
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from PIL import Image
 from study_folder import SIZES, config, write_study
 from typer.testing import CliRunner
 
+import rlkit
 from rlkit import figures
 from rlkit.cli import app
 from rlkit.errors import UserError
@@ -421,6 +423,16 @@ def test_without_a_fit_nothing_is_held_out_of_it_and_a_kept_law_is_captioned(stu
     assert record["caption"] == drawing.caption
     assert drawing.caption.startswith(FIGURES["scaling_law"].caption + " Caution: ")
     assert len(record["runs"]) == 8
+
+
+def test_the_fit_of_an_analysis_is_repeated_as_it_was(study, tmp_path):
+    shutil.copytree(study, tmp_path / "sizes")
+    data, options = StudyData(tmp_path / "sizes"), {"y": "error", "x": "parameters_non_embedding"}
+    for resample, loss in (("residual", "huber"), ("case", "ls")):
+        fit = rlkit.fit(data.points, "power", **options, cluster="cell", loss=loss, resample=resample, seed=3)
+        write(data.folder, data.change, data.points, fit)
+        again = StudyData(data.folder).fit
+        assert again.to_json() == fit.to_json() and "cluster" in again.resampled.kind
 
 
 def test_long_names_of_rows_are_wrapped_and_leave_room_for_the_axes(data):

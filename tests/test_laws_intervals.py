@@ -87,6 +87,8 @@ def test_an_asymptote_that_the_data_do_not_reach_has_an_open_or_wide_interval_an
     assert well.interval()["A"][1] - well.interval()["A"][0] < 0.03
     with pytest.raises(UserError, match="level is 95"):
         well.interval(95)
+    with pytest.raises(UserError, match="band is 'predicted': use 'confidence' or 'prediction'"):
+        well.predict({"C": [1e3]}, band="predicted")
 
 
 @pytest.mark.parametrize(("bend", "least", "most"), [(0.0, 0.0, 0.1), (0.1, 0.95, 1.0)])

@@ -27,11 +27,13 @@ def test_held_out_rows_are_never_read():
 
 
 def test_a_backtest_predicts_rows_that_it_has_not_seen():
-    test = backtest(scattered(), "chinchilla", y="loss", holdout=scattered()["N"] > 5e9)
+    df = scattered().assign(low=0.0)  # a column of a name that the result has, too
+    test = backtest(df, "chinchilla", y="loss", holdout=df["N"] > 5e9)
     assert test.rmse < 0.3 and 0.85 <= test.inside <= 1
     assert len(test.fit.table) + len(test.held_out) == len(scattered())
     found = test.held_out
     np.testing.assert_allclose(found["prediction_error"], found["prediction"] - found["loss"])
+    assert (found["low"] > 1).all()
     assert f"on {len(test.held_out)} held-out rows: rmse {test.rmse:.4g}" in repr(test)
     with pytest.raises(UserError, match="Nothing is held out"):
         backtest(scattered(), "chinchilla", y="loss")

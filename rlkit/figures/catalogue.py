@@ -85,11 +85,6 @@ def _needed(study: "StudyData", venue: str, ax: Axes | None = None, x: str = TOK
     return runs.needed(comparisons.needed(study.metrics, x, levels=5), x, venue, ax)
 
 
-def _laws(found: dict[str, fits.Fitted], venue: str, by: str | None = None) -> dict[str, Drawing]:
-    """The drawings of several laws with their points, by their names."""
-    return {name: laws.law(*one, by=by, venue=venue) for name, one in found.items()}
-
-
 def _curve(x: str) -> Callable[..., Drawing]:
     return lambda s, venue, ax=None: runs.learning_curves(s.metrics, x, PASSED, "cell", venue, s.evals, ax)
 
@@ -194,12 +189,14 @@ FIGURES = {
     ),
     "law_of_data": Entry(
         "Held-out error at the end in unique training tasks, and of three sizes or more in size, with 95 % bands.",
-        lambda s, venue: _laws(fits.unique_tasks(s.metrics, s.evals), venue, by="cell"),
+        lambda s, venue: {
+            name: laws.law(*one, by="cell", venue=venue) for name, one in fits.unique_tasks(s.metrics, s.evals).items()
+        },
     ),
     "law_of_repeats": Entry(
         "Held-out error along training in the tasks shown, of which so many are unique, with 95 % bands; hollow points "
         "were held out of the fit.",
-        lambda s, venue: _laws(fits.repeats(s.metrics), venue),
+        lambda s, venue: {name: laws.law(*one, venue=venue) for name, one in fits.repeats(s.metrics).items()},
     ),
     "sft_ratio": Entry(
         "Held-out pass@1 after the supervised part (before RL) and at the end, against the share of tasks with worked "

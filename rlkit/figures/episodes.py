@@ -55,7 +55,6 @@ def transition_map(episodes: Sequence[Trajectory], names: Sequence[str], venue: 
     shares = counts.div(counts.sum(axis=1), axis=0)
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.8)
-        numbers = {"annot": True, "fmt": ".2f", "annot_kws": {"size": 6}}
-        seaborn.heatmap(shares, ax=ax, cmap="Blues", vmin=0, vmax=1, **numbers)
+        seaborn.heatmap(shares, ax=ax, cmap="Blues", vmin=0, vmax=1, annot=True, fmt=".2f", annot_kws={"size": 6})
         ax.set(xlabel="next action", ylabel="action")
     return Drawing(fig, counts.rename_axis("action").reset_index())

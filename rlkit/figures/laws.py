@@ -93,12 +93,11 @@ def law(
     if ax is not None:
         raise UserError("A law of several columns or groups has a figure of its own.")
     if isinstance(fit, LawFit):
-        points, told = _fitted(fit) if points is None else points, ""
-        drawing = _lines({"": fit}, {"": points}, venue)
-    else:
-        own = {group: points[points[by] == group] for group in fit} if points is not None and by else {}
-        known = looks(points, by) if points is not None and by else {}
-        drawing, told = _lines(fit, own, venue, known), f"The law: {next(iter(fit.values())).law.source}."
+        points = _fitted(fit) if points is None else points
+        return replace(_lines({"": fit}, {"": points}, venue, {}), sources=sources(points, fit))
+    own = {group: points[points[by] == group] for group in fit} if points is not None and by else {}
+    drawing = _lines(fit, own, venue, looks(points, by) if points is not None and by else {})
+    told = f"The law: {next(iter(fit.values())).law.source}."
     return replace(drawing, sources=sources(points, fit), caption=told)
 
 
@@ -120,7 +119,7 @@ def _marked(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _lines(
-    fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str, known: dict[Any, Any] | None = None
+    fits: dict[Any, LawFit], points: dict[Any, pd.DataFrame], venue: str, known: dict[Any, dict[str, Any]]
 ) -> Drawing:
     """A curve with its confidence band for each group or, of one law of several columns, for each combination of the
     columns that do not vary along it; through the points of each group, by default those that were fitted. `known`:
@@ -131,7 +130,7 @@ def _lines(
         if several and len(fit.law.columns) > 1:
             raise UserError(f"Groups of the law {fit.law.name!r} of several columns are drawn one by one.")
         own = _marked(points.get(group, _fitted(fit))).assign(group=group)
-        along, grid = curves(fit, points.get(group))
+        along, grid = curves(fit, own)
         band = grid.join(fit.predict(grid, band="confidence"))
         y, others = fit.table.names["y"], [str(c) for c in grid if c != along]
         if y in paper_style.SHARES:
@@ -147,7 +146,7 @@ def _lines(
     elif others:
         styles = [colours[key[0]] for _, key, _, _ in lines]
     else:
-        styles = [(known or {}).get(group, look(i)) for i, group in enumerate(fits)]
+        styles = [known.get(group, look(i)) for i, group in enumerate(fits)]
     with styled():
         fig, axes = new_axes(venue, len(panels) or 1, 0.5)
         for style, (label, key, band, own) in zip(styles, lines, strict=True):
@@ -157,18 +156,16 @@ def _lines(
             ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=alpha, lw=0)
             for held, part in own.groupby("held_out"):
                 marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
-                held_label = "_" if several else f"{label}, held out"  # a group's name stands once
-                named = "_" if panels else held_label if held else label
-                ax.plot(part[along], part[y], **marks, label=named)
-        for ax, value in zip(axes, panels or [None], strict=True):
-            if value is not None:
-                ax.sharex(axes[0])
-                ax.sharey(axes[0])
-                ax.set_title(short(value))
+                twice = panels or (held and several)  # a group's name stands once
+                ax.plot(part[along], part[y], **marks, label="_" if twice else label + ", held out" * bool(held))
+        for place, ax in enumerate(axes):
+            ax.set_title(short(panels[place]) if panels else "")
+            ax.sharex(axes[0])
+            ax.sharey(axes[0])
             _log_axes(ax, band[along], fit)
             label_axes(ax, along, y)
-        for key, mark in zip(rest, map(look, range(len(rest))), strict=True) if panels else ():
-            axes[0].plot([], [], **mark | {"color": "0.4"}, label=", ".join(map(short, key)))
+        for i, key in enumerate(rest if panels else ()):
+            axes[0].plot([], [], **look(i) | {"color": "0.4"}, label=", ".join(map(short, key)))
         paper_style.outer_labels(axes)
         words = [LABELS.get(name, name) for name in others]
         title = f"panels: {words[0]}; lines: {', '.join(words[1:])}" if panels else ", ".join(words)

@@ -54,8 +54,7 @@ def learning_curves(
             ax.plot(line[x], line[metric], **styles[name], markevery=max(1, len(line) // 10), label=str(name))
         if log and df["model.path"].nunique() > 1:  # what is best for the compute, whatever the size
             best = shown.sort_values(x)
-            stairs: Any = {"drawstyle": "steps-post", "color": "0.85", "linewidth": 4, "zorder": 0.9}
-            ax.plot(best[x], best[metric].cummax(), **stairs)
+            ax.plot(best[x], best[metric].cummax(), drawstyle="steps-post", color="0.85", linewidth=4, zorder=0.9)
         label_axes(ax, x, metric)
         for _, row in mean[mean[x] <= 0].iterrows() if log else ():  # hollow at the left edge
             place: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 4}
@@ -121,8 +120,7 @@ def against(table: pd.DataFrame, x: str, y: str, by: str, venue: str = "neurips"
         for name, style in styles.items():
             part = rows[rows[by] == name]
             error = [part[y] - part["low"], part["high"] - part[y]]
-            bar: Any = {"fmt": "none", "color": style["color"], "elinewidth": 0.8, "capsize": 2}
-            ax.errorbar(part[x], part[y], yerr=error, **bar)
+            ax.errorbar(part[x], part[y], yerr=error, fmt="none", color=style["color"], elinewidth=0.8, capsize=2)
             ax.plot(part[x], part[y], **style, label=str(name))
         ax.set_xscale("log" if log else "linear")
         if log and len(ticks) <= 8:  # at the values themselves, while they are few

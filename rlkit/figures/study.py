@@ -197,12 +197,12 @@ def render(
 
 def _options(record: dict[str, Any]) -> dict[str, Any]:
     """The options of `rlkit.fit` that made the fit of a record (`LawFit.to_json`)."""
-    loss, drawn, left_out = record["loss"], record.get("bootstrap"), record.get("left_out", {})
-    options = {key: left_out.get(key) for key in ("cluster", "block", "weights")} | {
+    loss, drawn = record["loss"], record["bootstrap"] or {"draws": 0, "lost": 0, "kind": "residual", "seed": 0}
+    return {key: record["left_out"].get(key) for key in ("cluster", "block", "weights")} | {
         "loss": loss["name"],
         "delta": loss["delta"] or None,
         "log": {"log": True, "linear": False}.get(loss["residuals"]),
-        "bootstrap": 0 if drawn is None else drawn["draws"] + drawn["lost"],
+        "bootstrap": drawn["draws"] + drawn["lost"],
+        "resample": "case" if drawn["kind"] in ("case", "cluster") else "residual",
+        "seed": drawn["seed"],
     }
-    kinds = {"case": "case", "cluster": "case", "residual": "residual"}
-    return options | ({"resample": kinds[drawn["kind"]]} if drawn and drawn["kind"] in kinds else {})

@@ -44,9 +44,8 @@ def backtest(df: pd.DataFrame, law: str | Law, *, y: str, x: Any = None, **optio
     if held.empty:
         raise UserError("Nothing is held out: give holdout=, e.g. 'N > 1e9', or a column 'held_out'.")
     without = fit(df, law, y=y, x=x, **options)
-    unread = held.drop(columns=tables.HELD_OUT, errors="ignore")
-    rows = unread.join(without.predict(unread, band="prediction"))
-    observed = tables.numbers(unread, y, "y")
+    rows = held.assign(**without.predict(held, band="prediction"))
+    observed = tables.numbers(held, y, "y")
     rows["prediction_error"] = error = rows["prediction"].to_numpy() - observed
     rows["inside"] = (observed >= rows["low"]) & (observed <= rows["high"])
     rmse = float(np.linalg.norm(error) / np.sqrt(len(error)))
@@ -65,9 +64,7 @@ def compare(df: pd.DataFrame, laws: Sequence[str | Law], *, y: str, x: Any = Non
     options.setdefault("log", y not in df.columns or bool((df[y] > 0).all()))
     rows: list[dict[str, Any]] = []
     for name, form in forms.items():
-        columns = x
-        if isinstance(x, Mapping):
-            columns = {c: column for c, column in x.items() if c in form.columns}
+        columns = {c: own for c, own in x.items() if c in form.columns} if isinstance(x, Mapping) else x
         try:
             test = backtest(df, form, y=y, x=columns, **options)
         except UserError as error:

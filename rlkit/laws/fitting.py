@@ -76,10 +76,13 @@ class LawFit(Optimum):
         pairs = np.array([np.maximum(ends[0], limits[0]), np.minimum(ends[1], limits[1])]).T.tolist()
         return {p: (low, high) for p, (low, high) in zip(law.parameters, pairs, strict=True) if p in law.free}
 
-    def predict(self, df: Any, band: Band | None = None, level: float = 0.95, repeats: int = 1) -> Any:
+    def predict(self, df: Any, band: Band | None = None, repeats: int = 1) -> Any:
         """Predictions for the rows of df (a table or a mapping), whose columns are named as those fitted: without a
-        band a Series, with one a DataFrame of prediction, low and high. "confidence" is of the law itself, "prediction"
-        of the mean of `repeats` new measurements, with the weights in df or the fit's median. Errors as `rlkit.fit`."""
+        band a Series, with one a DataFrame of prediction, low and high (95 %). "confidence" is of the law itself,
+        "prediction" of the mean of `repeats` new measurements, with the weights in df or the fit's median. Errors as
+        `rlkit.fit`, and for another band."""
+        if band not in (None, "confidence", "prediction"):
+            raise UserError(f"band is {band!r}: use 'confidence' or 'prediction', or none.")
         df = pd.DataFrame(df)
         columns = {c: table.numbers(df, self.table.names[c], f"x[{c!r}]") for c in self.law.columns}
         problem, name = replace(self.problem, columns=columns), self.table.record["weights"]
@@ -98,14 +101,14 @@ class LawFit(Optimum):
                 J = problem.jacobian(self.z[None])[0]
                 variance = np.einsum("pm,pq,qm->m", J, intervals.wald_covariance(self), J)
                 variance = variance + np.mean(e**2) * noise**2 / repeats
-                half = stats.t.ppf((1 + level) / 2, self.freedom) * np.sqrt(variance)
+                half = stats.t.ppf((1 + 0.95) / 2, self.freedom) * np.sqrt(variance)
                 ends = np.stack([center - half, center + half])
             else:
                 draws = problem.predict(self.law.to_z(drawn.values))
                 if noise.any():
                     rng = np.random.default_rng(self.seed)
                     draws = draws + rng.choice(e, size=(len(draws), repeats)).mean(axis=1)[:, None] * noise
-                ends = drawn.ends(draws, center, level)
+                ends = drawn.ends(draws, center, 0.95)
             ends = to_space(ends, problem.space, "linear")[0]
         found = {"prediction": value, "low": np.minimum(*ends), "high": np.maximum(*ends)}
         return pd.DataFrame(found, index=df.index)
@@ -193,9 +196,7 @@ def fit_coverage(df: pd.DataFrame, ks: Sequence[int] | None = None, bootstrap: i
         told = f"pass@k lies strictly between 0 and 1 at {usable.sum()} of {len(grid)} k"
         raise UserError(f"{told}, and the law needs 3: raise evaluation.n, or give other ks.")
     curve = pd.DataFrame({"k": grid[usable], "pass@k": mean[usable]})
-    one: LawFit = fit(curve, "coverage", y="pass@k", x="k", loss="ls", bootstrap=0, seed=seed)
-    if not bootstrap:
-        return one
+    one: LawFit = fit(curve, "coverage", y="pass@k", x="k", bootstrap=0, seed=seed)
     means = resample_sums(values[:, usable], generator("laws", "coverage", seed), bootstrap) / len(values)
     means = means[((means > 0) & (means < 1)).all(axis=1)]
     note = f"The intervals resample {len(values)} problems; they allow for other problems, not for other k."

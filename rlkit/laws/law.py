@@ -91,6 +91,10 @@ class Law:
     def pin(self, **values: float) -> "Law":
         """The law with parameters held at known values, e.g. `laws["sigmoid"].pin(R0=0.08)`."""
         self.check(values)
+        for name, value in values.items():
+            low, high = self.limits(name)
+            if not low <= value <= high:
+                raise UserError(f"{name} of the law {self.name!r} is {value:g}: give a value from {low:g} to {high:g}.")
         return replace(self, pinned={**self.pinned, **values})
 
     def check(self, names: Iterable[str]) -> None:

@@ -34,8 +34,7 @@ def _known(
         form, values, draws = law.law, list(law.params.values()), law.resampled
     else:
         form = resolve(law)
-        form.check(params or {})
-        given = {**form.pinned, **(params or {})}
+        given = form.pin(**(params or {})).pinned
         if missing := [p for p in form.parameters if p not in given]:
             raise UserError(f"params lacks {', '.join(missing)}, which the law {form.name!r} needs.")
         values = [float(given[p]) for p in form.parameters]

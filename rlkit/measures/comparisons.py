@@ -20,22 +20,23 @@ from rlkit.seeds import generator
 DRAWS, PASSED = 4000, "eval/pass@1"
 
 
-def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | None = None) -> pd.DataFrame:
+def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str = "model.path") -> pd.DataFrame:
     """What each doubling of `x`, a key of the config, adds to final pass@1 between neighbouring values, paired by
-    problem, in each value of `by`: one row a pair, with from, to, change, per_doubling with low and high, problems."""
+    problem, in each value of `by`: one row a pair, with `by`, from, to, change, per_doubling with low and high,
+    problems."""
     last, rows = graded_ends(evals)["after"], []
     last = last.assign(**{x: last["run"].map(df.groupby("run")[x].first())})
-    for name, part in last.groupby(by) if by else [(None, last)]:
+    for name, part in last.groupby(by):
         wide = part.pivot_table("correct", "task_id", x)
         for a, b in itertools.pairwise(sorted(set(part[x]))):
             change = (wide[b] - wide[a]).dropna().to_numpy()
             mean = bootstrap_mean(change, rng=generator("marginal", str(name), str(a)), draws=DRAWS)
             per, low, high = np.array(mean[:3]) / np.log2(b / a)
-            row = {"from": a, "to": b, "change": mean.value, "per_doubling": per, "low": low, "high": high}
-            rows.append({**({by: name} if by else {}), **row, "problems": mean.prompts})
+            row = {by: name, "from": a, "to": b, "change": mean.value, "per_doubling": per, "low": low, "high": high}
+            rows.append(row | {"problems": mean.prompts})
     if not rows:
         raise UserError(f"{x} has one value in these runs: there is nothing to compare; add values of it.")
-    return remember(pd.DataFrame(rows), evals, by or "cell")
+    return remember(pd.DataFrame(rows), evals, by)
 
 
 def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str) -> pd.DataFrame:

@@ -5,7 +5,6 @@ or several by name, and raises UserError where the study has too little for its 
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,8 +204,7 @@ def rollouts_law(evals: pd.DataFrame, df: pd.DataFrame, bootstrap: int = 1000) -
     """A power law n*(C) of the best rollouts a prompt in a budget of C rollouts, with intervals over seeds and
     problems. At each budget n* is the vertex of the parabola in ln n through the best n tried and its two neighbours,
     each with its best number of prompts; where the least or largest n is best, n* is that. Each resample
-    (`resample_runs`) finds its own n*; without, intervals are profiles. A UserError as `at_budgets`, or where n* never
-    moves."""
+    (`resample_runs`) finds its own n*. A UserError as `at_budgets`, or where n* never moves."""
     runs, spent, rates = _rates(evals, df)
     cells = runs.groupby([ROLLOUTS, BATCH]).ngroup().to_numpy()
     best, edge = _best(runs, np.nanmean(rates, axis=2)[None])
@@ -219,8 +217,6 @@ def rollouts_law(evals: pd.DataFrame, df: pd.DataFrame, bootstrap: int = 1000) -
     if edge.any():
         where = f"At {edge.sum()} of {len(spent)} budgets"
         notes.append(f"{where} the best n is the least or largest tried: add values of rollout.n.")
-    if not bootstrap:
-        return replace(one, notes=tuple(notes[1:]))
     draws = resample_runs(rates, cells, bootstrap, generator("measures", "rollouts", 0))
     return with_draws(one, _best(runs, draws)[0], bootstrap, max(len(runs) - len(size), 1) + 1, notes)
 

@@ -155,10 +155,9 @@ def pass_rates(evals: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 def suite_changes(folder: str | Path) -> dict[str, pd.DataFrame]:
     """`before_after` of each of `evaluation.suites` with a graded sample at both ends, by its name."""
     found = {}
-    with suppress(UserError):
-        for name in suite_names(folder):
-            with suppress(UserError):
-                found[name] = before_after(read_evals(folder, name).dropna(subset="cell"))
+    for name in suite_names(folder):
+        with suppress(UserError):
+            found[name] = before_after(read_evals(folder, name).dropna(subset="cell"))
     return found
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _COLOURS = dict.fromkeys(ACTIVE, "green") | {
     "stopped": "yellow", "lost": "bold red", "failed": "bold red", "unreadable": "bold red", "waiting": "dim",
 }  # fmt: skip
-_LOOK = 1.0  # seconds between two looks at running runs
 console = Console(soft_wrap=True, highlight=False)
 
 
@@ -113,16 +112,11 @@ def run_plan(config: RunConfig, root: Path) -> str:
     if warm is not None and (made := estimate_warm_start(config)):
         about += f"\nbefore that a warm start of {config.model.warm_start.steps} steps: {made[0]:.1e} FLOPs, "
         about += f"about {duration(made[1])} here; it is kept in {warm.parent} for the runs that share it"
-    standing = _continuation(step, total) if step < total else "all steps are done"
+    standing = "all steps are done" if step >= total else f"continues at {step}/{total}" if step else "to do"
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
     head = f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}"
     cautions = inert_sentences(inert_keys(config, flatten(config.model_dump(exclude_unset=True))))
     return "\n".join([head, f"{standing}: {about}", *cautions])
-
-
-def _continuation(step: int, total: int) -> str:
-    """What is next for a run whose newest checkpoint is of `step`, in words."""
-    return f"continues at {step}/{total}" if step else "to do"
 
 
 def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:
@@ -151,7 +145,7 @@ def show_plan(plan: "Plan", workers: int) -> None:
         cost, status = (math.nan, math.nan), "done" if run.finished else "trained, without its notebook"
         if not run.trained:
             share, (flops, seconds) = 1 - step / total, plan.costs[run.name]
-            cost, status = (share * flops, share * seconds), _continuation(step, total)
+            cost, status = (share * flops, share * seconds), f"continues at {step}/{total}" if step else "to do"
             left.append(cost)
         rows.append((run.label, "yes" if run.held_out else "", cost, status))
     for name, held, (flops, seconds), status in rows:
@@ -200,7 +194,6 @@ class Board:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._began: dict[PlannedRun, float] = {}
         self._warned: set[str] = set()
-        self._next_look = 0.0
 
     def __enter__(self) -> "Board":
         if self.plan.to_do:
@@ -217,10 +210,7 @@ class Board:
         self._began[run] = time.monotonic()
 
     def refresh(self) -> None:
-        """Show the running runs and what they warn of, where it is time to look at them again."""
-        if time.monotonic() < self._next_look:
-            return
-        self._next_look = time.monotonic() + _LOOK
+        """Show the running runs and what they warn of."""
         for run in self._began:
             self._warn(run)
         if console.is_terminal and self._began:

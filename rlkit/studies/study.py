@@ -95,7 +95,7 @@ def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
                         waiting.remove(run)
                         board.started(run)
                 while not (ended := [run for run, job in running.items() if job.done()]):
-                    time.sleep(0.2)
+                    time.sleep(0.5)
                     board.refresh()
                 for run in ended:
                     job = running.pop(run)
