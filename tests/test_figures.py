@@ -177,13 +177,14 @@ def test_a_record_says_which_runs_were_made_with_changed_files(tmp_path):
 def test_a_table_has_values_with_their_intervals_in_one_cell():
     frame = pd.DataFrame(
         {"cell": ["a<b", "c"], "difference": [0.0991, -0.25], "low": [0.08, -0.3], "high": [0.12, np.nan],
-         "low_seeds": [np.nan, -0.4], "high_seeds": [np.nan, 0.1], "tokens": [1234.5, 0.0001], "runs": [2, 3000]}
+         "low_seeds": [np.nan, -0.4], "high_seeds": [np.nan, 0.1], "tokens": [1234.5, 0.0001], "runs": [2, 3000],
+         "lowest": [1, 2]}
     )  # fmt: skip
     html = figures.table(frame).to_html()
-    assert re.findall(r"<th[^>]*>(.*?)</th>", html) == ["cell", "difference", "tokens", "runs", "seeds"]
+    assert re.findall(r"<th[^>]*>(.*?)</th>", html) == ["cell", "difference", "tokens", "runs", "lowest", "seeds"]
     cells = re.findall(r"<td[^>]*>(.*?)</td>", html)
-    assert cells[:5] == ["a&lt;b", "0.099 [0.080, 0.120]", "1,234", "2", "–"]
-    assert cells[5:] == ["c", "-0.250 [-0.300, –]", "1.00e-04", "3,000", "-0.250 [-0.400, 0.100]"]
+    assert cells[:6] == ["a&lt;b", "0.099 [0.080, 0.120]", "1,234", "2", "1", "–"]
+    assert cells[6:] == ["c", "-0.250 [-0.300, –]", "1.00e-04", "3,000", "2", "-0.250 [-0.400, 0.100]"]
     shown = figures.table(frame, "tokens", "difference").to_html()
     assert "1,234" in shown and "1.00e-04" in shown and "runs" not in shown
     assert "1,234" in figures.table(pd.concat([frame, frame]), "tokens").to_html()  # with an index twice

@@ -232,9 +232,10 @@ def test_what_finished_runs_of_the_cell_needed_replaces_the_prediction(executor,
 
 
 def test_auto_without_a_gpu_is_a_run_a_core_and_only_local(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    found = make_executor("local", "auto", 100)
-    assert isinstance(found, LocalExecutor) and not found.shares and found.workers == executors.usable_cores()
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        found = make_executor("local", "auto", 100)
+        assert isinstance(found, LocalExecutor) and not found.shares and found.workers == executors.usable_cores()
     with pytest.raises(UserError, match="--workers auto is for the local executor"):
         make_executor("slurm", "auto", 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")

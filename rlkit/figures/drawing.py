@@ -110,7 +110,7 @@ def table(frame: pd.DataFrame, *columns: str) -> Styler:
     `columns`: these only, in this order, without the ends."""
     frame = frame.reset_index(drop=True)
     order, intervals = [str(column) for column in frame], {}
-    for low in [column for column in order if column.startswith("low")]:
+    for low in [column for column in order if column == "low" or column.startswith("low_")]:
         value = order[order.index("low") - 1]
         name = value if low == "low" else low.removeprefix("low_")
         if name != value:  # the same number, where it has such an interval

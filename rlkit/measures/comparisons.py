@@ -28,7 +28,10 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str = "m
     last = last.assign(**{x: last["run"].map(df.groupby("run")[x].first())})
     for name, part in last.groupby(by):
         wide = part.pivot_table("correct", "task_id", x)
-        for a, b in itertools.pairwise(sorted(set(part[x]))):
+        values = sorted(set(part[x]))
+        if values[0] <= 0:
+            raise UserError(f"{x} is {values[0]:g} in some runs, of which there is no doubling: leave them out.")
+        for a, b in itertools.pairwise(values):
             change = (wide[b] - wide[a]).dropna().to_numpy()
             mean = bootstrap_mean(change, rng=generator("marginal", str(name), str(a)), draws=DRAWS)
             per, low, high = np.array(mean[:3]) / np.log2(b / a)

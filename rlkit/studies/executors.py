@@ -112,7 +112,7 @@ class LocalExecutor:
 
     def __init__(self, workers: int | Literal["auto"], runs: int, cards: Sequence[Card] = ()) -> None:
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(hardware()["gpus"])))))
-        names = [name.strip() for name in chosen.split(",") if name.strip()]
+        names = [name for name in map(str.strip, chosen.split(",")) if name not in ("", "-1")]  # -1 hides all
         self.shares = workers == "auto" and bool(cards or names)
         self.cards = list(cards) or (usable_cards(names, gpus()) if self.shares else list(map(Card, names)))
         room = len(self.cards) if self.cards and not self.shares else usable_cores()
