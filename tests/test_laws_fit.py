@@ -137,6 +137,7 @@ def test_a_pass_rate_of_zero_is_refused_only_under_a_logarithm_and_lists_hide_no
 @pytest.mark.parametrize(*cases.table("laws_rules"))
 def test_rules_choose_rows(rule, expected):
     df = pd.DataFrame({"N": [1, 2, 3, 4], "model": ["a", "b", "a", "b"], "loss": [9.0, 1.0, None, 5.0]})
+    df["diverged"] = [False, False, True, False]
     assert np.flatnonzero(table.matches(df, rule, "exclude")).tolist() == expected
 
 
@@ -145,3 +146,6 @@ def test_rules_are_recorded():
     fit = rlkit.fit(df, "chinchilla", y="loss", exclude=[{"source": ["read off"]}, df["N"] < 1e8])
     assert [e["rule"] for e in fit.table.record["exclude"]] == ["source in ['read off']", "a mask of rows"]
     assert len(fit.table) == int(((df["N"] >= 1e8) & (df["source"] == "table")).sum())
+    assert table.matches(df, {"N": df["N"].to_numpy()[5:6]}, "exclude").nonzero()[0].tolist() == [5]
+    chosen = table.matches(df.sort_values("N"), df["N"] < 1e8, "exclude")  # a mask has its index
+    assert chosen[: (df["N"] < 1e8).sum()].all() and chosen.sum() == (df["N"] < 1e8).sum()

@@ -58,14 +58,6 @@ def test_rules_are_applied_before_groups_are_made():
     assert "1 of 40 rows have no value of g and are in no fit." in found.warnings
 
 
-def test_rules_know_truth_values_and_arrays_and_masks_their_index():
-    df = planted("power", 20, 0.01).assign(diverged=[True] + [False] * 19, seed=range(20))
-    for rule in ({"diverged": [True]}, {"seed": np.array([0])}):
-        assert len(rlkit.fit(df, "power", y="y", exclude=rule, bootstrap=0).table) == 19
-    fit = rlkit.fit(df.sort_values("x"), "power", y="y", exclude=df["x"] > 1e6, bootstrap=0)
-    assert fit.table.columns["x"].max() <= 1e6
-
-
 def test_a_law_of_ones_own_is_fitted_and_zero_is_allowed_where_no_logarithm_is_taken_and_percent_is_not():
     @rlkit.law("of_a_share", linear=("c", "k"), bounds={"t": (-np.inf, np.inf)}, starts={"t": (-2.0, 1.0)})
     def of_a_share(share, *, c, k, t):

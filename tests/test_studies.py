@@ -15,7 +15,7 @@ from typing import cast
 
 import psutil
 import pytest
-from cases import table
+from cases import DATA, table
 from study_folder import write_notebook
 from waiting import wait_for
 
@@ -28,37 +28,9 @@ from rlkit.studies.executors import Job
 from rlkit.studies.plan import make_plan
 from rlkit.studies.study import StudyFailed, end, study
 
-TRAIN = """
-import os, time
-import rlkit
-from rlkit.results.store import RunStore
-c = rlkit.load(config, overrides)
-with RunStore.open(c, root) as store:
-    with open("calls.txt", "a") as file:
-        file.write(c.id + chr(10))
-    if os.path.exists("fail") and c.seed == 1:
-        raise RuntimeError("the disk melted")
-    try:
-        store.log(0, {"eval/pass@1": 0.25})
-        store.update(warnings={"cut": "step 1: half of the responses were cut"})
-        while os.path.exists("wait"):
-            time.sleep(0.05)
-    except KeyboardInterrupt:
-        store.update(status="stopped")
-        raise
-    store.log(c.trainer.total_training_steps, {"eval/pass@1": 0.5, "threads": c.trainer.num_threads})
-    store.update(status="finished")
-"""
+TRAIN = (DATA / "study_trainer.txt").read_text()
 ANALYSIS = "import rlkit\nopen('analysed.txt', 'a').write('x')\nlen(rlkit.read(study))"
-STUDY = """
-study: tiny
-run: {trainer: {total_training_steps: 3}}
-grid:
-  model.path: [ladder-30k, ladder-60k]
-seeds: [0, 1]
-holdout:
-  model.path: [ladder-60k]
-"""
+STUDY = (DATA / "study_of_two_sizes.yaml").read_text()
 
 
 @pytest.fixture

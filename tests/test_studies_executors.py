@@ -10,7 +10,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
-from cases import table
+from cases import DATA, table
 from study_folder import write_notebook
 from waiting import wait_for
 
@@ -27,26 +27,8 @@ from rlkit.studies import study as studies
 from rlkit.studies.executors import MARGIN, Card, Executor, LocalExecutor, make_executor, usable_cards
 from rlkit.studies.plan import make_plan
 
-STUDY = """
-study: spread
-notebook: train.ipynb
-run:
-  model: {path: ladder-10k, warm_start: {kind: none}}
-  data: {train: [{kind: arithmetic, digits: 1}]}
-  trainer: {total_training_steps: 6}
-  evaluation: {size: 4, n: 1}
-grid: {actor.optim.lr: [1.0e-4, 2.0e-4]}
-seeds: [0]
-analysis: {notebook: analyse.ipynb}
-"""
-TRAIN = """
-import rlkit
-from rlkit.results.store import RunStore, read_jsonl
-with RunStore.open(rlkit.load(config, overrides), root) as store:
-    for step in range(1 + sum(1 for _ in read_jsonl(store.folder / "metrics.jsonl")), 7):
-        store.log(step, {"train/accuracy": 0.5})
-    store.update(status="finished")
-"""
+STUDY = (DATA / "study_of_two_rates.yaml").read_text()
+TRAIN = (DATA / "study_logger.txt").read_text()
 """It trains nothing: it logs six steps, from the last that is there on."""
 
 
@@ -68,29 +50,8 @@ def test_a_run_that_is_lost_again_and_again_is_given_up(study_file):
     assert set(failed) == {run.id for run in plan.runs} and start.call_count == 2 * 4
 
 
-SBATCH = """#!{python}
-import os, pathlib, subprocess, sys
-if "--partition=none" in sys.argv:
-    sys.exit("sbatch: error: invalid partition specified: none")
-if "--exclusive=True" in sys.argv:
-    sys.exit("sbatch: error: invalid exclusive argument: True")
-options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
-jobs = pathlib.Path(__file__).with_name("jobs")
-number = len(list(jobs.iterdir())) + 1
-print(f"{{number}};cluster", flush=True)
-if number == 1 and os.path.exists("fail"):
-    (jobs / options["job-name"]).write_text("NODE_FAIL")
-    sys.exit(1)
-exports = dict(word.split("=") for word in options["export"].split(",") if "=" in word)
-with open(options["output"], "wb") as log:
-    ended = subprocess.run(options["wrap"], shell=True, stdout=log, stderr=log, env=os.environ | exports)
-(jobs / options["job-name"]).write_text("FAILED" if ended.returncode else "COMPLETED")
-sys.exit(ended.returncode)
-"""
-SQUEUE = """#!/bin/sh
-for last; do :; done
-cat "$(dirname "$0")/jobs/${last#--name=}"
-"""
+SBATCH = (DATA / "slurm_sbatch.txt").read_text()
+SQUEUE = (DATA / "slurm_squeue.txt").read_text()
 
 
 def install(folder: Path, **programs: str) -> None:
