@@ -27,7 +27,6 @@ from rlkit.studies import study as studies
 from rlkit.studies.executors import MARGIN, Card, Executor, LocalExecutor, make_executor, usable_cards
 from rlkit.studies.plan import make_plan
 
-STUDY = (DATA / "study_of_two_rates.yaml").read_text()
 TRAIN = (DATA / "study_logger.txt").read_text()
 """It trains nothing: it logs six steps, from the last that is there on."""
 
@@ -36,7 +35,7 @@ TRAIN = (DATA / "study_logger.txt").read_text()
 def study_file(tmp_path, monkeypatch):
     write_notebook(tmp_path / "train.ipynb", 'config = ""\noverrides = {}\nroot = "outputs"', TRAIN)
     write_notebook(tmp_path / "analyse.ipynb", 'study = ""', "print(study)")
-    (tmp_path / "spread.yaml").write_text(STUDY)
+    (tmp_path / "spread.yaml").write_text((DATA / "study_of_two_rates.yaml").read_text())
     (tmp_path / "outputs").mkdir()
     monkeypatch.chdir(tmp_path)
     return tmp_path / "spread.yaml"

@@ -67,10 +67,9 @@ def _by_model(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str], Drawing])
     if "variant" not in table or table["variant"].nunique() < 2 or table["model.path"].nunique() < 2:
         return {"": draw(table, "cell")}
     made = {}
-    for path in looks(table):
-        part = table[table["model.path"] == path]
+    for name, part in fits.models(table).items():
         several = part["variant"].nunique() < part["cell"].nunique()  # a variant is a size, say, with a grid
-        made[str(path).rsplit("/", 1)[-1]] = draw(part, "cell" if several else "variant")
+        made[name] = draw(part, "cell" if several else "variant")
     return made
 
 

@@ -35,9 +35,8 @@ def optional(what: str) -> Iterator[None]:
 
 def estimates(fits: dict[Any, LawFit], name: str, by: str = "cell") -> pd.DataFrame:
     """One parameter of several fits, a row each: `by`, the parameter, and low and high, its 95 % interval."""
-    ends = [one.interval()[name] for one in fits.values()]
-    table = pd.DataFrame({by: list(fits), name: [one.params[name] for one in fits.values()]})
-    return table.assign(low=[low for low, _ in ends], high=[high for _, high in ends])
+    rows = [(key, one.params[name], *one.interval()[name]) for key, one in fits.items()]
+    return pd.DataFrame(rows, columns=[by, name, "low", "high"])
 
 
 def curves(

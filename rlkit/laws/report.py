@@ -201,19 +201,15 @@ def _runs(fit: "LawFit") -> Iterator[str]:
 
 def summary(fit: "LawFit") -> str:
     """Text: what was fitted, estimates with intervals, criteria and warnings."""
-    c, t, s, drawn, ends = criteria(fit), fit.table, fit.starts, fit.resampled, fit.interval()
-    y, loss, method = t.names["y"], fit.loss.name, "profile"
-    if loss == "huber":
-        loss = f"Huber, delta = {fit.loss.delta:g}"
-    if drawn:
-        method = f"{drawn.kind} bootstrap ({len(drawn.values)} draws, {drawn.units} units)"
+    c, t, s, drawn, ends, y = criteria(fit), fit.table, fit.starts, fit.resampled, fit.interval(), fit.table.names["y"]
+    loss = f"Huber, delta = {fit.loss.delta:g}" if fit.loss.robust else fit.loss.name
+    method = f"{drawn.kind} bootstrap ({len(drawn.values)} draws, {drawn.units} units)" if drawn else "profile"
     spaces = {"log": f"ln {y}", "linear": y, "loglog": f"ln(-ln {y})", "logit": f"logit {y}"}
     lines = [
         f"{fit.law.name}: {fit.law.source}",
         f"y = {y}; " + ", ".join(f"{k} = {v}" for k, v in t.names.items() if k != "y"),
         f"{len(t)} of {t.record['rows']} rows; loss {loss}, summed, residuals in {spaces[fit.problem.space]}",
-        *(f"exclude: {rule['rule']} ({rule['rows']} rows)" for rule in t.record["exclude"]),
-        *(f"holdout: {rule['rule']} ({rule['rows']} rows)" for rule in t.record["holdout"]),
+        *(f"{of}: {one['rule']} ({one['rows']} rows)" for of in ("exclude", "holdout") for one in t.record[of]),
         f"objective {fit.objective:.9g}, which {s.agree} of {s.tried} starts reached",
         "",
         f"{'':>10} {'value':>12} {'stderr':>10} {f'95% interval ({method})':>28}",

@@ -40,7 +40,7 @@ def _errors(df: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
     return remember(curves, df, by)
 
 
-def _models(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def models(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The rows of each model by its name, smallest first; of one model by ""."""
     paths = [path for path in in_order(table)["model.path"] if (table["model.path"] == path).any()]
     return {Path(str(p)).name * (len(paths) > 1): table[table["model.path"] == p] for p in paths}
@@ -74,7 +74,7 @@ def size_and_steps(df: pd.DataFrame) -> Fitted:
 def unique_tasks(df: pd.DataFrame, evals: pd.DataFrame) -> dict[str, Fitted]:
     """Error at the end: of three sizes or more in size and unique training tasks, else of each model in its tasks."""
     check_varied(df, UNIQUE, FOR_LAW)
-    law, x, parts = "power", UNIQUE, _models(evals)
+    law, x, parts = "power", UNIQUE, models(evals)
     if len(parts) >= FOR_LAW:
         law, x, parts = "chinchilla", {"N": SIZE, "D": UNIQUE}, {"": evals}
     points, options = final(df), {"x": x, "y": "error"}
@@ -89,7 +89,7 @@ def repeats(df: pd.DataFrame) -> dict[str, Fitted]:
     curves = _errors(df, "model.path")
     shown = curves["step"] * curves[BATCH]
     curves = curves.assign(**{"tasks shown": shown, "unique tasks": curves[UNIQUE].clip(upper=shown)})
-    law, x, parts = "repeated_data", {"D": "tasks shown", "U": "unique tasks"}, _models(curves)
+    law, x, parts = "repeated_data", {"D": "tasks shown", "U": "unique tasks"}, models(curves)
     if len(parts) >= FOR_LAW:
         law, x, parts = "data_constrained", x | {"N": SIZE}, {"": curves}
     options: Any = {"x": x, "y": "error", "cluster": "run", "bootstrap": 200}
@@ -125,7 +125,7 @@ def by_domain(df: pd.DataFrame, evals: pd.DataFrame) -> dict[str, tuple[dict[str
     rates = df[(df["metric"] == PASSED) & (df["data_source"] != "all") & (df["step"] > 0)]
     rates = rates.assign(error=1 - rates["value"], domain=rates["data_source"].map(domain_name))
     found = {}
-    for name, part in _models(fitted).items():
+    for name, part in models(fitted).items():
         cells = in_order(part, "cell")["cell"].tolist()
         options: Any = {"x": "step", "y": "error", "along": True, "group": "cell" if len(cells) > 1 else None}
         domains = {str(domain): own for domain, own in part.groupby("domain")}

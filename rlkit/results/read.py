@@ -82,8 +82,12 @@ def run_facts(folders: Sequence[Path], configs: list[dict[str, Any]] | None = No
     configs = [_whole(folder, read_config) or {} for folder in folders] if configs is None else configs
     studies = [folder.parent.parent for folder in folders]
     plans = {study: planned_runs(study) for study in dict.fromkeys(studies)}
+    # The variants of each study in the order of its file.
+    variants = {
+        study: list(dict.fromkeys(run.get("variant") for run in runs.values())) for study, runs in plans.items()
+    }
     facts: list[dict[str, Any]] = []
-    for folder, study in zip(folders, studies, strict=True):
+    for folder, study, config in zip(folders, studies, configs, strict=True):
         info, planned = _object(folder / "run.json"), plans[study].get(folder.name, {})
         single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
         git = info["git"].items() if isinstance(info.get("git"), dict) else ()
@@ -91,16 +95,14 @@ def run_facts(folders: Sequence[Path], configs: list[dict[str, Any]] | None = No
         facts.append({"run": folder.name, "status": "unknown", **single})
         facts[-1] |= {key: planned.get(key) for key in ("cell", "held_out")}
         if name := planned.get("variant"):
-            in_order = dict.fromkeys(run.get("variant") for run in plans[study].values())  # that of the study's file
-            facts[-1] |= {"variant": name, "variant_place": list(in_order).index(name)}
+            facts[-1] |= {"variant": name, "variant_place": variants[study].index(name)}
         if factors := planned.get("factors"):
             facts[-1]["factors"] = json.dumps(factors)
+        if "data" in config:
+            facts[-1]["data_hash"] = content_hash(config["data"])
     by_hand = [i for i, study in enumerate(studies) if not (study / "study.json").exists()]
     for i, cell in zip(by_hand, labels([flatten(configs[i]) for i in by_hand]), strict=True):
         facts[i] |= {"cell": cell, "held_out": False}
-    for found, config in zip(facts, configs, strict=True):
-        if "data" in config:
-            found["data_hash"] = content_hash(config["data"])
     return facts
 
 

@@ -144,8 +144,7 @@ class Plan:
                 told = f"{key} is {value}, but the study {config.study!r} began with {frozen}"
                 mend = "what is held out cannot change once runs exist; restore it, or give the study another name"
                 raise UserError(f"{told}: {mend}.")
-        content = {"study": config.study, "params": str(self.params), **held}
-        content |= config.model_dump(include={"variants", "grid", "seeds"}) | {"runs": {}}
+        content = {"study": config.study, "params": str(self.params), **held, "runs": {}}
         for run in self.runs:
             variant = {"variant": run.variant} if run.variant else {}
             facts = {"held_out": run.held_out, "seed": run.config.seed, "factors": run.factors}
