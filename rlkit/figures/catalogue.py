@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 TOKENS = "tokens/response"
 COSTS = {"": TOKENS, "flops": COMPUTE, "seconds": "compute/seconds"}
-TRAINING = ("critic/score/mean", "actor/grad_norm", "actor/entropy", "response_length/mean")
+SCORE, ENTROPY = ("critic/score/mean",), ("actor/entropy",)
+TRAINING = (*SCORE, "actor/grad_norm", *ENTROPY, "response_length/mean")
 LEAST = 3  # panels of the main figure
 
 
@@ -84,14 +85,6 @@ def _needed(study: "StudyData", venue: str, ax: Axes | None = None, x: str = TOK
     return runs.needed(comparisons.needed(study.metrics, x, levels=5), x, venue, ax)
 
 
-def _curve(x: str) -> Callable[..., Drawing]:
-    return lambda s, venue, ax=None: runs.learning_curves(s.metrics, x, PASSED, "cell", venue, s.evals, ax)
-
-
-def _metric(name: str) -> Callable[..., Drawing]:
-    return lambda s, venue, ax: runs.metric_panels(s.metrics, [name], "cell", venue, ax=ax)
-
-
 class Entry(NamedTuple):
     """What a reader has to know to read a figure, and what draws it: of several drawings, each is by what distinguishes
     it, which is added to the file's name. Those of a panel take the axes to draw on, too."""
@@ -108,11 +101,11 @@ FIGURES = {
     "learning_curves": Entry(
         "Held-out pass@1 against the compute of training, its warm start included: thick the mean over seeds with its "
         "95 % interval over problems, thin the runs; grey, of several models, the best mean for the compute.",
-        _curve(COMPUTE),
+        lambda s, venue, ax=None: runs.learning_curves(s.metrics, COMPUTE, PASSED, "cell", venue, s.evals, ax),
     ),
     "learning_curves_by_step": Entry(
         "Held-out pass@1 along training: thick the mean over seeds with its 95 % interval over problems, thin runs.",
-        _curve("step"),
+        lambda s, venue, ax=None: runs.learning_curves(s.metrics, "step", PASSED, "cell", venue, s.evals, ax),
     ),
     "training": Entry(
         "Metrics of training: thick the mean over runs, smoothed over a twentieth of the steps; faint, where they are "
@@ -231,12 +224,12 @@ FIGURES = {
 }
 
 PANELS = {
-    "held-out pass@1 along training, with 95 % intervals over problems": _curve("step"),
-    "the same against compute": _curve(COMPUTE),
+    "held-out pass@1 along training, with 95 % intervals over problems": FIGURES["learning_curves_by_step"].draw,
+    "the same against compute": FIGURES["learning_curves"].draw,
     "the law with its 95 % prediction band; hollow and beyond: held out": FIGURES["scaling_law"].draw,
     "level reached against response tokens, hollow where not all runs reach it": _needed,
     "pass@k before (dashed) and after training": FIGURES["pass_at_k"].draw,
-    "score of the training samples": _metric("critic/score/mean"),
-    "entropy of the policy": _metric("actor/entropy"),
+    "score of the training samples": lambda s, venue, ax: runs.metric_panels(s.metrics, SCORE, "cell", venue, ax=ax),
+    "entropy of the policy": lambda s, venue, ax: runs.metric_panels(s.metrics, ENTROPY, "cell", venue, ax=ax),
 }
 """What a panel of the main figure shows, in the order of letters; the first six that the study has data for."""
