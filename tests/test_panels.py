@@ -111,6 +111,11 @@ def ablation(tmp_path):
 def test_runs_are_grouped_by_what_differs_and_those_like_the_controls_come_first(ablation):
     found = [(label, len(runs)) for label, runs in ablation.beside().items()]
     assert found == [("optim.lr = 0.001", 1), ("base", 2)]
+    for key in ("critic.optim.lr", "actor.optim.lr"):  # told apart, whatever their short names
+        ablation.changes = {key: 2e-3}
+        write_run(ablation.root, ablation.config, 300_000)
+    labels = ["actor.optim.lr = 0.002", "base", "optim.lr = 0.001", "critic.optim.lr = 0.002"]
+    assert list(ablation.beside()) == labels
     ablation.changes = {}
     assert next(iter(ablation.beside())) == "base"
     write_study(ablation.root)  # more runs of the same study

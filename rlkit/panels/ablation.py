@@ -119,17 +119,21 @@ class Ablation:
 
     def beside(self) -> dict[str, list[Path]]:
         """The folders of the runs of the base's study and of the panel's by what they change, in words ("base" for
-        nothing): those like the changed configuration first, then the nearest to the base; at most eight kinds."""
-        current, found = "", dict[tuple[bool, int, str], list[Path]]()
+        nothing; with all keys and values where they are alike): those like the changed configuration first, then the
+        nearest to the base; at most eight kinds."""
+        current, found = None, dict[tuple[bool, int, str, str], list[Path]]()
         with suppress(UserError):  # an impossible configuration has no runs
-            current = in_words(self.differences())
+            current = self.differences()
         for study in dict.fromkeys((self.base.study, self.study)):
             for folder in sorted((self.root / study).glob("runs/*")):
                 if content := config_of(folder):
                     changed = self.differences(content)
-                    label = in_words(changed)
-                    found.setdefault((label != current, len(changed), label), []).append(folder)
-        return {label: found[other, count, label] for other, count, label in sorted(found)[:MOST]}
+                    whole = ", ".join(f"{key} = {new}" for key, (_, new) in changed.items())
+                    kind = changed != current, len(changed), in_words(changed), whole
+                    found.setdefault(kind, []).append(folder)
+        kinds = sorted(found)[:MOST]
+        words = [kind[2] for kind in kinds]
+        return {kind[3] if words.count(kind[2]) > 1 else kind[2]: found[kind] for kind in kinds}
 
 
 def _changed(content: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,8 +323,8 @@ class Panel(Live):
         return base if same else float(f"{widget.value:.3g}")
 
     def _stop(self) -> str:
-        current = in_words(self.ablation.differences())
-        active = [f for f in self.ablation.beside().get(current, ()) if run_state(f).active]
+        current, shown = self.ablation.differences(), itertools.chain.from_iterable(self.ablation.beside().values())
+        active = [f for f in shown if run_state(f).active and self.ablation.differences(config_of(f)) == current]
         for folder in active:
             attach(folder).stop(wait=False)
         names = ", ".join(folder.name for folder in active)

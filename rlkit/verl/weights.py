@@ -11,7 +11,7 @@ from rlkit.config import RunConfig
 from rlkit.models.ladder import ladder_config, parameter_counts
 from rlkit.models.loading import MODELS, PACKAGED, add_lora, convert, load_policy, pretrained, save_model
 from rlkit.models.shapes import LADDER, is_ladder
-from rlkit.training.warm_cache import CACHE, cache_key
+from rlkit.training import warm_cache
 from rlkit.training.warm_start import warm_start
 
 
@@ -19,8 +19,8 @@ def path_of(config: RunConfig) -> str:
     """Where the model is that verl loads, or will be once `prepare` has made it; a hub id stays one."""
     path = config.model.path
     if is_ladder(path):
-        name = f"{path}-{cache_key(config)}" if config.model.starts_warm else f"{path}-random-{config.seed}"
-        return str((CACHE / name).absolute())
+        name = f"{path}-{warm_cache.cache_key(config)}" if config.model.starts_warm else f"{path}-random-{config.seed}"
+        return str((warm_cache.CACHE / name).absolute())
     folder = MODELS / path if path in PACKAGED else Path(path)
     return str(folder.absolute()) if path in PACKAGED or folder.is_dir() else path
 
