@@ -14,6 +14,7 @@ from rlkit.environments import creative_writing as quality
 from rlkit.environments import environments
 from rlkit.environments.business import cvar
 from rlkit.environments.code_generation import FAMILIES, failures
+from rlkit.environments.episode import Episode
 from rlkit.params import settings
 
 
@@ -95,6 +96,14 @@ def test_every_family_is_drawn_and_its_reference_passes():
         assert failures(p["reference"], cases) == [None] * 9
         wrong = tuple((a, [b]) for a, b in cases)
         assert all(str(f).startswith("it returned") for f in failures(p["reference"], wrong))
+
+
+@pytest.mark.parametrize("value", ["7", "null", '["def solve(xs): ..."]'])
+def test_a_program_that_is_no_text_is_the_models_mistake_and_ends_nothing(value):
+    env = environments.parse("code_generation")
+    episode = Episode.begin(env, env.problems("train", 1)[0])
+    episode.say(f'{{"name": "write_function", "arguments": {{"value": {value}, "more": 1}}}}')
+    assert episode.finish is None and not episode.transitions[0].valid
 
 
 @pytest.mark.parametrize("kind", ["business", "creative_writing", "code_generation"])

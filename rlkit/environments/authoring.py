@@ -81,6 +81,7 @@ def _garbage(environment: BaseEnvironment, problem: Problem) -> Iterator[str]:
             environment.reset(problem)
             try:
                 environment.step(action, params)
+                environment.format_action(action, params)
             except UserError as error:
                 yield f"{error} (Raise InvalidAction where an agent's parameters make no sense.)"
                 return

@@ -133,7 +133,7 @@ class CodeGeneration(BaseEnvironment):
         return {"value": f"def solve({name}):\n    return {rng.choice(('None', '0', name))}"}
 
     def format_action(self, action: str, params: Params | None = None) -> str:
-        return f"{action}\n{params['value'].rstrip()}" if params and "value" in params else action
+        return f"{action}\n{str(params['value']).rstrip()}" if params and "value" in params else action
 
     def render(self) -> str:
         return self._source or f"# {self._description}\n"

@@ -105,14 +105,14 @@ class Episode:
     def act(self, action: str, params: str | Params | None, text: str | None = None) -> None:
         """Take a step, written as `text`. A defect of the environment is the episode's error, never a zero."""
         params = as_mapping(params)
-        written = self.environment.format_action(action, params)
-        text = written if text is None else text
-        known = not self.environment.actions or action in self.environment.actions
-        formatted = known and text.strip().removeprefix("Action:").strip() == written.strip()
         try:
+            written = self.environment.format_action(action, params)
             result = self.environment.step(action, params)
         except Exception as error:
             return self._fail(error)
+        text = written if text is None else text
+        known = not self.environment.actions or action in self.environment.actions
+        formatted = known and text.strip().removeprefix("Action:").strip() == written.strip()
         before, valid = self.observation, bool(result.info["valid"])
         self.observation, self.info = result.observation, result.info
         facts = result.reward, self.observation, valid, formatted

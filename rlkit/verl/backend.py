@@ -62,7 +62,6 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
 
 def dry_run(config: RunConfig, root: str | Path = "outputs") -> str:
     """The command of a run, after writing the configuration that verl reads; no model, no rows. Raises UserError."""
-    check(config)
     files = Files.of(Path(root) / config.study / "runs" / config.id, weights.path_of(config))
     return shlex.join(_command(config, files))
 
