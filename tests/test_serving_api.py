@@ -212,15 +212,17 @@ def test_metrics_with_the_verdict_of_users_and_what_fails_and_the_schema_are_ser
     assert 'rlkit_actions_total{domain="faulty",valid="true"} 3.0' in metrics.text
 
 
-def test_turns_are_as_long_as_asked_or_as_the_domains_need(policy):
+def test_turns_are_as_long_as_asked_or_as_their_domain_needs(policy):
+    (program,) = environments.parse("code_generation").problems("train", 1)
+
     async def go(sampler, _, client):
         await client.post("/solve", json=GOOD)
-        return sampler.lengths
+        of_numbers = set(sampler.lengths)
+        await client.post("/solve", json={"domain": "code_generation", "problem": program})
+        return of_numbers, sampler.lengths - of_numbers
 
-    mathematics: dict[str, BaseEnvironment] = {"mathematics": Mathematics(instructions="brief")}
-    both = mathematics | {"code_generation": environments.parse("code_generation")}
-    assert serve(policy, go, mathematics) == {64} and serve(policy, go, both) == {512}
-    assert serve(policy, go, both, max_turn_length=30) == {30}
+    assert serve(policy, go) == ({64}, {512})
+    assert serve(policy, go, max_turn_length=30) == ({30}, set())
 
 
 class Broken(Mathematics):

@@ -114,8 +114,6 @@ class Solver:
     def __init__(self, policy: Any, sampler: Sampler, domains: dict[str, BaseEnvironment], settings: Settings) -> None:
         self.domains, self.settings, self.metrics = domains, settings, Metrics()
         self.chat, self.batcher = ChatTokens(policy), Batcher(sampler)
-        usual = LONG_TURN if any(e.multiline for e in domains.values()) else TURN
-        self.turn = settings.max_turn_length or usual
         self.context = min(settings.context, policy.base.config.max_position_embeddings)
         self._places = asyncio.Semaphore(settings.max_concurrent)
 
@@ -151,9 +149,10 @@ class Solver:
     async def _episode(self, environment: BaseEnvironment, problem: str | Problem) -> Trajectory:
         episode = Episode.begin(environment, problem)
         ids = self.chat.prompt(episode.messages)
-        if len(ids) + self.turn > self.context:
+        turn = self.settings.max_turn_length or (LONG_TURN if environment.multiline else TURN)
+        if len(ids) + turn > self.context:
             raise UserError(f"The problem needs more than {self.context} tokens: shorten it.")
-        limits = Limits(self.context - len(ids), self.turn)
+        limits = Limits(self.context - len(ids), turn)
         await SampledEpisode(episode, ids).play(self.batcher.sample, self.chat, limits)
         return episode.trajectory()
 

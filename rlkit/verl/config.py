@@ -46,11 +46,9 @@ class To:
 
 
 def _optimizer(ours: str, theirs: str) -> dict[str, To | str]:
-    by_size = "the learning rate is computed from the size of the model"
+    rate = f"{ours}.lr", f"{ours}.lr_reference_params", f"{ours}.lr_exponent"
     return {
-        f"{ours}.lr": by_size,
-        f"{ours}.lr_reference_params": by_size,
-        f"{ours}.lr_exponent": by_size,
+        **dict.fromkeys(rate, "the learning rate is computed from the size of the model"),
         # verl's cosine with no cycles is a constant rate after a warm-up
         f"{ours}.lr_scheduler_type": To((f"{theirs}.num_cycles",), lambda v, _: 0.5 if v == "cosine" else 0.0),
         f"{ours}.clip_grad": To((f"{theirs}.clip_grad",), lambda norm, _: norm or float("inf")),
@@ -76,9 +74,8 @@ EXCEPTIONS: Mapping[str, To | str] = {
     )),
     # told all-linear, verl hands vLLM an adapter without layers
     "model.target_modules": To((f"{MODEL}target_modules",), lambda v, _: LINEAR if v == "all-linear" else v),
-    "data.train": _ROWS, "data.filter_overlong_prompts": _ROWS, "data.train_max_samples": _ROWS,
-    "data.order": _ROWS, "data.difficulty_field": _ROWS, "data.stages": _ROWS,
-    "data.sft_ratio": _ROWS,
+    "data.train": _ROWS, "data.filter_overlong_prompts": _ROWS, "data.train_max_samples": _ROWS, "data.order": _ROWS,
+    "data.difficulty_field": _ROWS, "data.stages": _ROWS, "data.sft_ratio": _ROWS,
     "algorithm.filter_groups": _IF_ENABLED, "rollout.interruption": _IF_ENABLED, "trainer.early_stop": _IF_ENABLED,
     "actor.ppo_mini_batch_size": To((f"{ACTOR}ppo_mini_batch_size", "critic.ppo_mini_batch_size"),
                                     lambda size, c: size or c.data.train_batch_size),
