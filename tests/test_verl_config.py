@@ -134,13 +134,7 @@ def test_key_heads_may_be_fewer_than_the_gpus_that_share_a_model():
     check(on_verl(**few, rollout={"tensor_model_parallel_size": 4}))
 
 
-ESTIMATORS = [
-    ({"algorithm": {"adv_estimator": name}}, rf"algorithm\.adv_estimator is '{name}'")
-    for name in NEVER["algorithm.adv_estimator"]
-]
-
-
-@pytest.mark.parametrize(("sections", "message"), [*cases("refused_on_verl"), *ESTIMATORS])
+@pytest.mark.parametrize(("sections", "message"), cases("refused_on_verl"))
 def test_what_verl_cannot_do_is_refused_by_name(sections, message):
     with pytest.raises(UserError, match=message):
         check(on_verl(**sections))

@@ -1,7 +1,6 @@
 """The same rollouts give the same advantages and losses in the local trainer and in verl's."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,18 +8,15 @@ import pytest
 import tiny
 import torch
 from cases import cases
-from omegaconf import OmegaConf
+from test_verl_config import composed
 from transformers import AutoConfig
 
 from rlkit.config import RunConfig
 from rlkit.models.ladder import build_ladder_model, byte_tokenizer, ladder_config
 from rlkit.training import algorithms
 from rlkit.types import Batch
-from rlkit.verl import config as verl_config
-from rlkit.verl.processes import Files
 
 LENGTHS = [3, 5, 2, 4, 6, 1, 4, 3]
-FILES = Files(Path("/run/verl"), "/model", Path("/run/verl/attempt-1"))
 
 
 def config(**sections: Any) -> RunConfig:
@@ -44,7 +40,7 @@ def rollouts(observed: bool = False) -> Batch:
     return batch
 
 
-def verl_advantages(batch: Batch, c: RunConfig, composed: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def verl_advantages(batch: Batch, c: RunConfig) -> tuple[torch.Tensor, torch.Tensor]:
     from verl import DataProto
     from verl.trainer.ppo.ray_trainer import compute_advantage
 
@@ -52,7 +48,7 @@ def verl_advantages(batch: Batch, c: RunConfig, composed: Any) -> tuple[torch.Te
     tensors = {"token_level_rewards": batch.rewards, "response_mask": batch.mask, "values": batch.values}
     groups = np.array([str(g) for g in batch.group], dtype=object)
     data = DataProto.from_dict(tensors, non_tensors={"uid": groups})
-    a = composed.algorithm
+    a = composed(c).algorithm
     done = compute_advantage(
         data, adv_estimator=a.adv_estimator, gamma=a.gamma, lam=a.lam, num_repeat=c.rollout.n,
         norm_adv_by_std_in_grpo=a.norm_adv_by_std_in_grpo, config=a,
@@ -60,22 +56,18 @@ def verl_advantages(batch: Batch, c: RunConfig, composed: Any) -> tuple[torch.Te
     return done.batch["advantages"], done.batch["returns"]
 
 
-def compose(c: RunConfig) -> Any:
-    return OmegaConf.create(verl_config.compose(c, FILES))
-
-
 @pytest.mark.parametrize("observed", [False, True], ids=["answers", "episodes"])
 @pytest.mark.parametrize("algorithm", [row for (row,) in cases("verl_estimators")], ids=str)
 def test_advantages(algorithm, observed):
     c, batch = config(algorithm=algorithm), rollouts(observed)
     ours, our_returns = algorithms.advantages(batch, c)
-    theirs, their_returns = verl_advantages(batch, c, compose(c))
+    theirs, their_returns = verl_advantages(batch, c)
     assert ours.abs().max() > 0.1
     torch.testing.assert_close(ours, theirs * batch.mask)  # verl multiplies by the mask in its losses
     torch.testing.assert_close(our_returns, their_returns * batch.mask)
 
 
-def verl_loss(batch: Batch, logprobs: torch.Tensor, composed: Any) -> torch.Tensor:
+def verl_loss(batch: Batch, logprobs: torch.Tensor, c: RunConfig) -> torch.Tensor:
     """verl's loss of a mini-batch, from the packed sequences that its trainer holds."""
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
@@ -105,7 +97,7 @@ def verl_loss(batch: Batch, logprobs: torch.Tensor, composed: Any) -> torch.Tens
         for row, length in zip(logprobs, LENGTHS, strict=True)
     ]
     output = {"log_probs": torch.nested.as_nested_tensor(shifted, layout=torch.jagged)}
-    loss, _ = ppo_loss(omega_conf_to_dataclass(composed.actor_rollout_ref.actor), output, data)
+    loss, _ = ppo_loss(omega_conf_to_dataclass(composed(c).actor_rollout_ref.actor), output, data)
     return loss
 
 
@@ -133,9 +125,9 @@ def test_losses_and_gradients(actor):
     assert batch.old_logprobs is not None
     generator = torch.Generator().manual_seed(2)
     moved = batch.old_logprobs + 0.3 * torch.randn(batch.mask.shape, generator=generator) * batch.mask
-    composed, results = compose(c), []
+    results = []
     local = (partial(local_loss, batch, c=c, parts=parts) for parts in (1, 4))
-    for loss_of in (*local, partial(verl_loss, batch, composed=composed)):
+    for loss_of in (*local, partial(verl_loss, batch, c=c)):
         logprobs = moved.clone().requires_grad_()
         loss = loss_of(logprobs)
         loss.backward()

@@ -304,10 +304,9 @@ class BaseEnvironment(Component, metaclass=AttributesMeta):
         self._steps += 1
         try:
             if action not in valid:
-                name = str(action)[:40]
                 more = f" and {len(valid) - LISTED} more" if len(valid) > LISTED else ""
                 listed = ", ".join(valid[:LISTED]) + more
-                raise InvalidAction(f"{name!r} is not possible here. Valid actions: {listed}.")
+                raise InvalidAction(f"{str(action)[:40]!r} is not possible here. Valid actions: {listed}.")
             result = self.call("act", action, as_mapping(params), what=f"answered {action!r} with")
             if not isinstance(result, ActionResult):
                 told = f"The environment {self.kind_name!r} answered {action!r} with {str(result)[:200]!r}"
