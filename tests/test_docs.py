@@ -63,6 +63,7 @@ PAGES = ["README.md", "CONTRIBUTING.md"] + [p for p in DOCS if not p.startswith(
 BLOCK = re.compile(r"^```(python|sh|yaml)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SMALL = {  # of examples that train for a minute or more
     '"train", 2000)': '"train", 24)', '"test", 200)': '"test", 2)', "ladder-100k": "ladder-10k",
+    '"train", 256)': '"train", 16)', "Qwen/Qwen2.5-Coder-0.5B-Instruct": "ladder-10k",
     "range(14, 27)] * 20": "range(18, 23)]", 'step"] > 100': 'step"] > 30',
     '{"actor.optim.lr": 1e-3}': '{"model.path": "ladder-10k", "model.warm_start.kind": "none", '
     '"trainer.total_training_steps": 1, "evaluation.size": 4, "evaluation.n": 1}',

@@ -15,7 +15,7 @@ from rlkit.params import flatten, override, read_yaml, validate
 MODELS = ("ladder-10k", "ladder-30k", "ladder-50k", "ladder-60k", "ladder-100k", "ladder-150k", "ladder-200k")
 FEWEST = {  # what the least of a key's values becomes, the next twice that, and so on: what differs goes on differing
     "data.train_batch_size": 4,
-    "data.train_max_samples": 24,
+    "data.train_max_samples": 64,
     "rollout.n": 2,
     "evaluation.n": 2,
     "trainer.total_training_steps": 2,
