@@ -74,9 +74,8 @@ def test_each_test_has_a_limit_of_its_own_and_all_have_a_total():
 
 
 def test_an_answer_that_comes_byte_by_byte_is_ended_by_the_sandbox():
-    start = "import os, time\ndef half(x):\n    os.write(3, b'{}')\n    while True:\n        os.write(3, b' ')\n        time.sleep({})"
-    sent = ("\\0", r"\0\0\0\0\0\1\0\0")  # of a message's length, or all of it
-    rows = [(start.format(*given), TRUTHS["calls"]) for given in product(sent, (0.002, 0.4))]
+    """They begin a message's length, or send all of it, and then a byte at a time."""
+    rows = [(case["program"], TRUTHS["calls"]) for case in records("programs_stalling")]
     with Router(RewardConfig(num_workers=4, timeout=1, total_timeout=3)) as router:
         rewards = grade_all(router, rows)
     assert [(reward.correct, reward.error) for reward in rewards] == [(False, None)] * 4

@@ -210,10 +210,9 @@ def test_an_answer_has_its_time_also_where_that_is_more_than_the_tests_of_a_prog
 
 def ended(pid) -> bool:
     """Also one that nobody has reaped yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 def test_a_hanging_worker_and_the_fork_server_die_with_a_killed_trainer(custom_file, mark):
@@ -241,12 +240,12 @@ def test_a_custom_function_has_no_variable_of_a_secret_and_is_nobody(custom_file
     ours = {name: "hush" for name in ("WANDB_API_KEY", "PYTHON_DEPLOY_TOKEN", "LC_API_KEY")}
     # By the last, answers that are read as Python would fail.
     ours |= {"HTTPS_PROXY": "http://me:hush@proxy:80", "PYTHONWARNINGS": "error"}
-    for name, value in ours.items():
+    for name, value in {**ours, "LD_LIBRARY_PATH": "/opt/python@3/lib"}.items():
         monkeypatch.setenv(name, value)
     with own(custom_file) as router:
         [reward] = router.grade_rows(rows("who"))
     assert not set(ours) & set(reward.parts["variables"])
-    assert "PATH" in reward.parts["variables"] and not reward.parts["shown"]
+    assert {"PATH", "LD_LIBRARY_PATH"} <= set(reward.parts["variables"]) and not reward.parts["shown"]
     assert reward.parts["user"] == (os.geteuid() or 65534)
 
 

@@ -149,8 +149,6 @@ _DEFINED = re.compile(r"^[ \t]*(?:async +)?(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*
 _READS = re.compile(r"\binput\(|\bstdin\b|\bopen\(0|\bfileinput\b|\bos\.read\(")
 _LONGEST = 200_000  # characters of a program
 _NO_PYTHON = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
-_TESTS = ("functional", "solution_file", "pytest")
-_VERL = ("codecontests", "apps", "codeforces", "taco", "livecodebench", "humaneval", "mbpp")
 
 
 def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str | None:
@@ -208,7 +206,7 @@ def _start(extra_info: Mapping[str, Any]) -> str:
     return next((match[0].partition("\n```")[0] for match in found if match), "")
 
 
-@scorer("codegen__*", *_VERL)
+@scorer("codegen__*", "codecontests", "apps", "codeforces", "taco", "livecodebench", "humaneval", "mbpp")
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
     """1 when the program in the response (`extract`) passes every test, each within reward.timeout, or the row's own
     `extra_info["test_timeout"]` where that is less, and all within reward.total_timeout.
@@ -255,7 +253,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
 def _truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], TestCode | None]:
     """The truth, and its test code if it has any. Raises UserError for one that no program can be judged by."""
     truth = parse(ground_truth, dict, "a program")
-    if kind := next(filter(truth.__contains__, _TESTS), None):
+    if kind := next(filter(truth.__contains__, ("functional", "solution_file", "pytest")), None):
         if not isinstance(truth[kind], str) or not truth[kind].strip():
             raise UserError("The test code of a program is empty.")
         entry = extra_info.get("entry_point") or extra_info.get("function_name")

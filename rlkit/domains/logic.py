@@ -1,7 +1,7 @@
 """Logic: generated zebra puzzles, and scorers of Guru's zebra grids, orders and nodes of a graph."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise, permutations
 from operator import eq
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -51,16 +51,12 @@ class Clue(NamedTuple):
 
 def solutions(clues: list[Clue], size: int, attributes: int) -> Iterator[Grid]:
     """Every grid of `size` houses that satisfies the clues, attribute by attribute with backtracking."""
-    grids: Iterator[Grid] = iter([[]])
-    for new in range(attributes):
-        grids = _extended(grids, [c for c in clues if max(c.first[0], c.second[0]) == new], size)
-    return grids
-
-
-def _extended(grids: Iterable[Grid], clues: list[Clue], size: int) -> Iterator[Grid]:
-    """The grids with an attribute more, where its clues hold."""
-    longer = ([*grid, order] for grid in grids for order in permutations(range(size)))
-    return (grid for grid in longer if all(clue.holds(grid) for clue in clues))
+    if attributes == 0:
+        return iter([[]])
+    shorter = solutions(clues, size, attributes - 1)
+    longer = ([*grid, order] for grid in shorter for order in permutations(range(size)))
+    new = [clue for clue in clues if max(clue.first[0], clue.second[0]) == attributes - 1]
+    return (grid for grid in longer if all(clue.holds(grid) for clue in new))
 
 
 def unique(clues: list[Clue], size: int, attributes: int) -> bool:

@@ -141,9 +141,7 @@ _MEASURED = re.compile(  # measures alone: other words may change the number, as
     r"|acres|hectares|seconds|minutes|h|hours|days|weeks|months|years)"
 )
 _SPACED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d,])")
-_UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-          "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]  # fmt: skip
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_UNITS, _TENS = vocabulary("number_words")
 NUMBERS = {word: n for n, word in enumerate(_UNITS)} | {word: 20 + 10 * n for n, word in enumerate(_TENS)}
 NUMBERS |= {f"{ten}-{_UNITS[n]}": NUMBERS[ten] + n for ten in _TENS for n in range(1, 10)}
 _WORDS = NUMBERS | {f"{word}-hundred": 100 * n for word, n in NUMBERS.items() if n}

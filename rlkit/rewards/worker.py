@@ -53,7 +53,7 @@ def environment(config: RewardConfig) -> dict[str, str]:
     """The variables of this process that a worker gets: a fixed list without secrets, and the judge's key where
     there is a judge."""
     # A proxy's address may hold a password; threads take address space, of which there is a limit.
-    names = {name for name in _VARIABLES if "@" not in os.environ.get(name, "")}
+    names = {name for name in _VARIABLES if not ("proxy" in name.lower() and "@" in os.environ.get(name, ""))}
     names |= {"JUDGE_API_KEY"} if config.judge_url else set()
     return {"OPENBLAS_NUM_THREADS": "1"} | {name: os.environ[name] for name in names & os.environ.keys()}
 
