@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import ConfigDict, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
@@ -35,12 +36,10 @@ class Work:
     def of(cls, prompts: list[int], responses: list[tuple[int, int]]) -> Work:
         """Count a pass from prompt lengths (each distinct prompt once) and (prompt length, response length)
         of every sequence. The last response token is predicted but never an input."""
-        tokens, pairs, heads = float(sum(prompts)), sum(s * (s + 1) / 2 for s in prompts), 0.0
-        for s, t in responses:
-            inputs = max(t - 1, 0)
-            tokens, heads = tokens + inputs, heads + t
-            pairs += inputs * s + inputs * (inputs + 1) / 2
-        return cls(tokens, pairs, heads)
+        starts, (s, t) = np.array(prompts, float), np.reshape(responses, (-1, 2)).T
+        inputs = np.maximum(t - 1, 0.0)
+        pairs = (starts * (starts + 1) / 2).sum() + (inputs * s + inputs * (inputs + 1) / 2).sum()
+        return cls(float(starts.sum() + inputs.sum()), float(pairs), float(t.sum()))
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -63,9 +62,8 @@ class Shape:
     @classmethod
     def of(cls, model: Any) -> Shape:
         """The shape of a loaded Hugging Face or peft model."""
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
         adapters = sum(p.numel() for n, p in model.named_parameters() if "lora_" in n)
-        return replace(cls.from_config(base.config.to_dict()), adapter_weights=adapters)
+        return replace(cls.from_config(model.config.to_dict()), adapter_weights=adapters)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], where: str = "the model's") -> Shape:

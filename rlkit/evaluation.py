@@ -6,6 +6,7 @@ samples.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -173,15 +174,13 @@ def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int]) -> EvaluationR
     for suffix, part in {"": held_out, **suites}.items():
         metrics[f"eval/error_rate{suffix}"] = float(np.mean([r["error"] is not None for r in part]))
     for suffix, part in {"": held_out, **_groups(held_out, "data_source"), **suites}.items():
-        tasks: dict[str, list[bool]] = {}
-        for r in part:
-            if r["correct"] is not None:
-                tasks.setdefault(r["task_id"], []).append(bool(r["correct"]))
+        graded = Counter(r["task_id"] for r in part if r["correct"] is not None)
+        right = Counter(r["task_id"] for r in part if r["correct"])
         for k in pass_at:
-            rates = [pass_at_k(len(right), sum(right), k) for right in tasks.values() if len(right) >= k]
+            rates = [pass_at_k(n, right[task], k) for task, n in graded.items() if n >= k]
             metrics[f"eval/pass@{k}{suffix}"] = float(np.mean(rates)) if rates else float("nan")
-    graded = [r for r in held_out if r["correct"] is not None]
-    interval = pass_rate([r["correct"] for r in graded], [r["task_id"] for r in graded]) if graded else None
+    known = [r for r in held_out if r["correct"] is not None]
+    interval = pass_rate([r["correct"] for r in known], [r["task_id"] for r in known]) if known else None
     return EvaluationResult(rows, metrics, interval)
 
 

@@ -160,7 +160,9 @@ class SentencesMeta(ModelMetaclass):
 class Section(BaseModel, metaclass=SentencesMeta):
     """A frozen part of the config; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 def refuse(*rows: tuple[Any, str]) -> None:

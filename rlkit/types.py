@@ -182,13 +182,12 @@ class Batch:
 
     Attributes:
         prompt_ids, prompt_mask: (P, S) the distinct prompts; `prompt_mask` is 1 on real tokens.
-        prompt_index: (B,) row of `prompt_ids` for each sequence: a group shares its prompt.
+        prompt_index: (B,) row of `prompt_ids` for each sequence: a group shares its prompt, and is compared.
         response_ids, rewards: (B, T).
         mask, attention: (B, T) float, 1 where the policy sampled the token, and where there is one at all.
         sampler_logprobs, old_logprobs, ref_logprobs, values, advantages, returns: (B, T) float.
         baselines: (B,) reward of the greedy response to each sequence's prompt (remax).
         sum_pi_squared: (B, T) sum over the vocabulary of squared probabilities (optimal token baselines).
-        group: (B,) numpy integers; sequences with equal numbers are compared with each other.
     """
 
     prompt_ids: torch.Tensor
@@ -199,7 +198,6 @@ class Batch:
     attention: torch.Tensor
     rewards: torch.Tensor
     sampler_logprobs: torch.Tensor
-    group: np.ndarray
     old_logprobs: torch.Tensor | None = None
     ref_logprobs: torch.Tensor | None = None
     values: torch.Tensor | None = None

@@ -116,10 +116,10 @@ def advantages(batch, **algorithm):
 def test_grpo_is_verls_bit_by_bit_whatever_the_groups_look_like(group, by_std):
     generator = torch.Generator().manual_seed(len(group))
     batch = tiny.batch([3] * len(group))
-    batch.group = np.array(group)
+    batch.prompt_index = torch.tensor(group)
     batch.rewards[:, 2] = torch.rand(len(group), generator=generator).round(decimals=1)
     verls = algorithms.core().compute_grpo_outcome_advantage
-    expected, _ = verls(batch.rewards.clone(), batch.mask, batch.group, norm_adv_by_std_in_grpo=by_std)
+    expected, _ = verls(batch.rewards.clone(), batch.mask, np.array(group), norm_adv_by_std_in_grpo=by_std)
     found, returns = advantages(batch, norm_adv_by_std_in_grpo=by_std)
     assert torch.equal(found, expected * batch.mask) and torch.equal(returns, found)
 

@@ -12,7 +12,8 @@ from cases import table
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
 from rlkit.training.batches import collate, comparable, unequal
-from rlkit.training.metrics import Tracker, rollout_summary
+from rlkit.training.checks import preflight
+from rlkit.training.metrics import rollout_summary
 from rlkit.types import Reward, Rollout, Task
 
 FAILED = Reward.failed("the worker was killed")
@@ -84,7 +85,6 @@ def test_a_batch_shares_prompts_within_groups_and_pads_on_the_right():
     assert batch.mask.sum(-1).tolist() == [3, 1, 2, 3]
     assert batch.rewards.sum(-1).tolist() == [1, 0, 0, 1]
     assert batch.rewards[3].tolist() == [0, 0, 1]
-    assert batch.group.tolist() == [4, 4, 6, 6]
 
 
 def test_a_step_reports_groups_lengths_and_domains():
@@ -130,7 +130,7 @@ def test_without_a_key_or_a_network_it_is_offline_and_asks_nothing(tmp_path, env
     assert 0 < content.find(b"12345") < content.find(b"23456") < content.find(b"34567")
 
 
-def test_a_run_that_names_wandb_without_it_says_what_to_install(tmp_path, monkeypatch):
+def test_a_run_that_names_wandb_without_it_says_what_to_install_before_it_begins(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"pip install 'rlkit\[wandb\]'"):
-        Tracker(RunConfig.model_validate({"trainer": {"logger": ["wandb"]}}), tmp_path)
+        preflight(RunConfig.model_validate({"trainer": {"logger": ["wandb"]}}))

@@ -64,12 +64,15 @@ def test_sampler_and_trainer_agree_better_in_float16_than_in_bfloat16(tmp_path):
     assert norms["float16"] == pytest.approx(norms["float32"], rel=5e-3)  # scaled down again
 
 
-def test_products_are_in_tf32_for_the_runs_that_ask_for_it_alone(tmp_path):
-    rounded = []
-    for tf32 in (True, False):
-        with TrainingRun.open(config(trainer__tf32=tf32), tmp_path, progress=False):
-            rounded.append(torch.backends.cuda.matmul.allow_tf32)
-    assert rounded == [True, False]
+def test_tf32_and_threads_are_those_of_the_runs_that_ask_for_them_alone(tmp_path):
+    seen, before = [], torch.get_num_threads()
+    torch.set_num_threads(2)
+    for tf32, threads in ((True, 1), (False, 0)):
+        c = config(trainer__tf32=tf32, trainer__num_threads=threads)
+        with TrainingRun.open(c, tmp_path, progress=False):
+            seen.append((torch.backends.cuda.matmul.allow_tf32, torch.get_num_threads()))
+    torch.set_num_threads(before)
+    assert seen == [(True, 1), (False, 2)]
 
 
 def test_a_run_leaves_all_its_parts(finished):

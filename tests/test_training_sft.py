@@ -17,6 +17,7 @@ from rlkit.backends import train
 from rlkit.data import TaskStream, held_out
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy, save_model
+from rlkit.models.shapes import shape_of
 from rlkit.training import optimizer, warm_cache, warm_start
 from rlkit.training.learner import SupervisedTrainer
 from rlkit.training.warm_start import worked_batch
@@ -119,9 +120,13 @@ def test_supervised_steps_learn_the_worked_answers_of_a_file(tmp_path):
     assert losses[-1] < losses[0] - 0.1
 
 
-def test_a_model_without_a_supervised_start_has_none_and_keys_follow_what_decides_the_weights(tmp_path):
-    path = pretrained(tmp_path / "base")
+def test_a_model_without_a_supervised_start_has_none_and_keys_follow_what_decides_the_weights(tmp_path, monkeypatch):
+    path = pretrained(tmp_path / "ladder-10k")
     assert warm_cache.place(config(model__path=path)) is None
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path)  # where a folder has a ladder size's name
+        assert warm_cache.place(config()) is None and shape_of("ladder-10k") == shape_of(path)
+    assert warm_cache.place(config()) is not None
     one = config(model__path=path, model__warm_start__kind="sft")
     keys = {warm_cache.cache_key(c) for c in (
         one, config(model__path=path, model__warm_start__kind="sft", model__lora_rank=4),

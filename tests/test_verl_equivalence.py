@@ -46,7 +46,7 @@ def verl_advantages(batch: Batch, c: RunConfig) -> tuple[torch.Tensor, torch.Ten
 
     assert batch.values is not None
     tensors = {"token_level_rewards": batch.rewards, "response_mask": batch.mask, "values": batch.values}
-    groups = np.array([str(g) for g in batch.group], dtype=object)
+    groups = np.array([str(g) for g in batch.prompt_index.tolist()], dtype=object)
     data = DataProto.from_dict(tensors, non_tensors={"uid": groups})
     a = composed(c).algorithm
     done = compute_advantage(

@@ -98,7 +98,6 @@ def batch(lengths: list[int], group_size: int = 2, seed: int = 0, prompt_length:
         attention=mask,
         rewards=rewards,
         sampler_logprobs=-torch.rand(count, width, generator=rng) * mask,
-        group=index.numpy(),
     )
 
 

@@ -13,13 +13,13 @@ from pydantic import Field, PositiveInt
 
 from rlkit.agents.agents import each
 from rlkit.config import Model, Optimizer, RunConfig, Section
+from rlkit.config.model import is_ladder
 from rlkit.environments.base import BaseEnvironment, Problem, as_environment
 from rlkit.environments.episode import Trajectory
 from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.models.prompts import encode_text
-from rlkit.models.shapes import is_ladder
 from rlkit.params import validate
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator

@@ -56,12 +56,6 @@ class PolicyLoss(Section):
     """dro: coefficient of the quadratic penalty; dro requires it."""
 
 
-LossAgg = Literal[
-    "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean",
-    "prompt-mean-token-mean",
-]  # fmt: skip
-
-
 class Actor(Section):
     """The policy's update."""
 
@@ -82,7 +76,10 @@ class Actor(Section):
     """Upper clip range (clip-higher, DAPO, arXiv 2503.14476); default clip_ratio."""
     clip_ratio_c: Annotated[float, Field(gt=1)] = 3.0
     """Dual-clip bound for negative advantages (arXiv 1912.09729)."""
-    loss_agg_mode: LossAgg = "token-mean"
+    loss_agg_mode: Literal[
+        "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean",
+        "prompt-mean-token-mean",
+    ] = "token-mean"  # fmt: skip
     """How token losses become one number: verl's modes, and prompt-mean-token-mean, the mean over prompts of the mean
     over all tokens of a prompt's samples (ScaleRL, arXiv 2510.13786; vanilla, cispo and gpg)."""
     loss_scale_factor: PositiveInt | None = None
@@ -103,10 +100,6 @@ class Actor(Section):
     on one H200. Changes no number."""
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
-
-    def mini_batches(self, prompts: int) -> int:
-        """Optimizer steps per epoch over a batch of `prompts`."""
-        return prompts // self.ppo_mini_batch_size if self.ppo_mini_batch_size else 1
 
     def pass_tokens(self, on_gpu: bool) -> int:
         """`micro_batch_tokens`, or what it begins with where it is unset."""

@@ -57,9 +57,8 @@ class Data(Section):
     @field_validator("apply_chat_template_kwargs")
     @classmethod
     def _variables(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name in value:
-            wrong = not name.isidentifier()
-            refuse((wrong, f"{name!r} is no name of a template's variable, such as enable_thinking"))
+        told = "is no name of a template's variable, such as enable_thinking"
+        refuse(*((not name.isidentifier(), f"{name!r} {told}") for name in value))
         return value
 
     @model_validator(mode="after")

@@ -1,5 +1,6 @@
 """The policy and its warm start: `model.*`."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator
@@ -10,6 +11,11 @@ from rlkit.params import Section, Share, refuse
 LINEAR: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """A layer's linear modules, which may get an adapter."""
 WHOLE_ONLY = ("lm_head", "embed_tokens")
+
+
+def is_ladder(path: str) -> bool:
+    """Whether `model.path` names a ladder size rather than a folder of that name."""
+    return path.startswith("ladder-") and not Path(path).exists()
 
 
 class WarmStart(Section):
@@ -57,7 +63,7 @@ class Model(Section):
     def starts_warm(self) -> bool:
         """Whether supervised steps come before reinforcement learning."""
         kind = self.warm_start.kind
-        return kind == "sft" or (kind == "fixed" and self.path.startswith("ladder-"))
+        return kind == "sft" or (kind == "fixed" and is_ladder(self.path))
 
     @field_validator("target_modules")
     @classmethod

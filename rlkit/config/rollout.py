@@ -6,6 +6,9 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from rlkit.params import Section, Share
 
+VERLS_SHARE = 0.5
+"""`gpu_memory_utilization` in a verl run, where it is 0."""
+
 
 class Interruption(Section):
     """Forced end of long answers (ScaleRL, arXiv 2510.13786), in training and evaluation: one that has not ended

@@ -91,6 +91,11 @@ class RunConfig(Section):
         return self.actor.ppo_mini_batch_size or self.data.train_batch_size
 
     @property
+    def mini_batches(self) -> int:
+        """Optimizer steps per epoch over a batch."""
+        return self.data.train_batch_size // self.mini_batch_size
+
+    @property
     def max_logprob_gap(self) -> float:
         """`rollout.max_logprob_gap`, or what it is where it is unset."""
         return self.rollout.max_logprob_gap or (0.05 if self.model.dtype == "bfloat16" else 0.02)

@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 from rlkit.config import RunConfig
+from rlkit.config.model import is_ladder
 from rlkit.errors import UserError
-from rlkit.models.shapes import at_hand, is_ladder
+from rlkit.models.shapes import at_hand
 from rlkit.types import ENVIRONMENT, Task
 
 

@@ -28,11 +28,12 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging
 
 from rlkit.config import Model, RunConfig
+from rlkit.config.model import is_ladder
 from rlkit.errors import UserError
 from rlkit.models.decoder import base_of, merged_weight, require_supported
 from rlkit.models.ladder import build_ladder_model, byte_tokenizer
 from rlkit.models.prompts import encode_chats
-from rlkit.models.shapes import config_json, is_ladder
+from rlkit.models.shapes import config_json
 from rlkit.seeds import derive
 
 logging.disable_progress_bar()  # a bar for each weight shard drowns the run's own

@@ -10,8 +10,6 @@ from rlkit.errors import UserError
 from rlkit.models.shapes import ROLES
 from rlkit.types import Message
 
-_SPARE = "\ue000\ue001\ue002"  # private-use characters, which no tokenizer's control token has
-
 
 def control_tokens(tokenizer: Any) -> list[str]:
     """The texts that the tokenizer turns into control tokens, such as <|im_end|>, the longest first."""
@@ -55,7 +53,8 @@ class MarkedChat:
         control = control_tokens(tokenizer) if control is None else control
         pattern = "|".join(map(re.escape, control)) or "(?!)"  # re keeps what it compiled
         texts = "".join(text for message in chat for text in message.values())
-        self.mark = next(char for char in _SPARE if char not in texts)
+        # A private-use character, which no tokenizer's control token has.
+        self.mark = next(char for char in map(chr, range(0xE000, 0xF900)) if char not in texts)
         self.messages = [{k: re.sub(pattern, self._named, text) for k, text in m.items()} for m in chat]
 
     def _named(self, match: re.Match[str]) -> str:

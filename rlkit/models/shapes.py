@@ -8,6 +8,7 @@ from typing import Any
 
 from rlkit.compute import Shape
 from rlkit.config import RunConfig
+from rlkit.config.model import is_ladder
 from rlkit.errors import UserError, did_you_mean
 
 SHORT_RUN = 10_000  # decoding passes of a run (steps x response length) that vLLM does without CUDA graphs
@@ -20,32 +21,26 @@ LAUNCH_BOUND = 30_000_000  # parameters up to which a GPU takes longer to launch
 COMPILED_FROM = 400_000_000
 """Parameters from which a GPU's passes are compiled by default: SmolLM2's update took as long compiled on an H200."""
 
-SIZES = {  # layers, hidden, intermediate, heads
-    "ladder-10k": (1, 32, 64, 1),
-    "ladder-30k": (2, 32, 128, 1),
-    "ladder-50k": (2, 48, 96, 2),
-    "ladder-60k": (3, 32, 160, 1),
-    "ladder-100k": (2, 64, 192, 2),
-    "ladder-150k": (2, 80, 208, 2),
-    "ladder-200k": (3, 64, 256, 2),
-    "ladder-300k": (3, 96, 240, 3),
-    "ladder-600k": (4, 96, 384, 3),
-    "ladder-1m": (4, 128, 480, 4),
-    "ladder-3m": (5, 192, 768, 6),
-    "ladder-10m": (8, 320, 864, 10),
-    "ladder-30m": (10, 512, 1280, 8),
-    "ladder-100m": (14, 768, 2048, 12),
-    "ladder-300m": (24, 1024, 2688, 16),
-}
 LADDER = {
     name: Shape(layers, hidden, wide, heads, heads, hidden // heads, VOCABULARY, tied=True, bias=True)
-    for name, (layers, hidden, wide, heads) in SIZES.items()
+    for name, (layers, hidden, wide, heads) in {
+        "ladder-10k": (1, 32, 64, 1),
+        "ladder-30k": (2, 32, 128, 1),
+        "ladder-50k": (2, 48, 96, 2),
+        "ladder-60k": (3, 32, 160, 1),
+        "ladder-100k": (2, 64, 192, 2),
+        "ladder-150k": (2, 80, 208, 2),
+        "ladder-200k": (3, 64, 256, 2),
+        "ladder-300k": (3, 96, 240, 3),
+        "ladder-600k": (4, 96, 384, 3),
+        "ladder-1m": (4, 128, 480, 4),
+        "ladder-3m": (5, 192, 768, 6),
+        "ladder-10m": (8, 320, 864, 10),
+        "ladder-30m": (10, 512, 1280, 8),
+        "ladder-100m": (14, 768, 2048, 12),
+        "ladder-300m": (24, 1024, 2688, 16),
+    }.items()
 }
-
-
-def is_ladder(path: str) -> bool:
-    """Whether `model.path` names a ladder size rather than a folder of that name."""
-    return path.startswith("ladder-") and not Path(path).exists()
 
 
 def at_hand(path: str) -> bool:

@@ -12,9 +12,10 @@ import numpy as np
 
 from rlkit.compute import Work
 from rlkit.config import RunConfig
+from rlkit.config.model import is_ladder
 from rlkit.errors import UserError
 from rlkit.models.prompts import ladder_length
-from rlkit.models.shapes import decodes_eagerly, is_ladder
+from rlkit.models.shapes import decodes_eagerly
 from rlkit.results.machine import hardware
 from rlkit.samplers.choice import together
 from rlkit.sizing.devices import device_named
@@ -162,7 +163,7 @@ def _step(plan: Plan) -> tuple[dict[str, float], float]:
     prompts, needs = c.data.train_batch_size, c.algorithm.needs
     answers, critic = prompts * c.rollout.n, needs.critic
     sampled = answers + prompts * needs.greedy
-    minis, rounds = max(1, a.mini_batches(prompts)), a.ppo_epochs + critic * c.critic.ppo_epochs
+    minis, rounds = c.mini_batches, a.ppo_epochs + critic * c.critic.ppo_epochs
     several = plan.verl or a.ppo_epochs > 1 or minis > 1 or c.algorithm.use_kl_in_reward or needs.sum_pi_squared
     passes = several + plan.reference + critic + needs.sum_pi_squared
     work = _work(plan, prompts, c.rollout.n, c.rollout.n if plan.verl else 1)

@@ -13,6 +13,7 @@ from math import ceil, gcd
 
 from rlkit.compute import adapted
 from rlkit.config import LINEAR, RunConfig
+from rlkit.config.rollout import VERLS_SHARE
 from rlkit.models.shapes import CHUNK, captures, compiles, row_bucket, shape_of, width_bucket
 from rlkit.samplers.choice import chosen, together
 from rlkit.samplers.vllm_memory import FREE, SLEEPS_ABOVE, beside_cache
@@ -219,7 +220,7 @@ def _vllm(plan: Plan, held: int) -> tuple[dict[str, int], dict[str, int]]:
     tensor = plan.config.rollout.tensor_model_parallel_size
     beside = beside_cache(plan.item * plan.shape.parameters // tensor, rows, plan.shape.vocab)
     sequence = (plan.prompt + plan.response) * plan.cache
-    share = plan.config.rollout.gpu_memory_utilization or 0.5 * plan.verl
+    share = plan.config.rollout.gpu_memory_utilization or VERLS_SHARE * plan.verl
     least, wanted = beside + sequence // tensor, beside + rows * sequence
     if plan.verl:
         return {}, {"vLLM": int(max(least, share * card))}

@@ -45,7 +45,7 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
         "response_mask": mask,
         # Values behind the mask are never used: GAE would bootstrap from them at the last token.
         "values": None if batch.values is None else batch.values * mask,
-        "index": np.asarray(batch.group),
+        "index": batch.prompt_index.cpu().numpy(),
         "config": AlgoConfig(adv_estimator=a.adv_estimator, **shared),
         "reward_baselines": batch.baselines,
         "sum_pi_squared": batch.sum_pi_squared,
@@ -163,11 +163,6 @@ def prompt_weights(mask: Tensor, prompt_index: Tensor) -> Tensor:
 def kl(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     """verl's KL estimators per token: kl/k1, abs, mse/k2, low_var_kl/k3 (clamped to 10), + for k2's gradient."""
     return core().kl_penalty(logprobs, ref_logprobs, kind)
-
-
-def value_loss(clip: float, scale: dict[str, int], **tensors: Tensor) -> Tensor:
-    """PPO's clipped value loss of (b, t) tensors under verl's names: vpreds, returns, values, response_mask."""
-    return core().compute_value_loss(cliprange_value=clip, loss_agg_mode="token-mean", **tensors, **scale)[0]
 
 
 def importance_weights(

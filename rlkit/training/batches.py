@@ -90,7 +90,6 @@ def collate(
         mask[[r.finish_reason == "length" or bool(end) for r, end in zip(rollouts, ends, strict=True)]] = 0
     batch.mask, batch.rewards = torch.from_numpy(mask), torch.from_numpy(rewards)
     batch.sampler_logprobs, batch.prompt_index = torch.from_numpy(logprobs), torch.from_numpy(index)
-    batch.group = np.asarray(groups)
     batch.baselines = None if baselines is None else torch.tensor([baselines[g] for g in groups])
     moved = {name: x.to(device) for name, x in vars(batch).items() if isinstance(x, Tensor)}
     return replace(batch, **moved)
@@ -116,7 +115,7 @@ def _token_rewards(rollouts: Sequence[Rollout], mask: np.ndarray) -> np.ndarray:
 
 def mini_batches(batch: Batch, config: RunConfig, step: int, epochs: int) -> Iterator[Tensor]:
     """Rows (b,) of each optimizer step: whole groups, shuffled anew in every epoch."""
-    count, device = config.actor.mini_batches(config.data.train_batch_size), batch.mask.device
+    count, device = config.mini_batches, batch.mask.device
     for epoch in range(epochs):
         if count == 1:
             yield torch.arange(len(batch), device=device)

@@ -4,14 +4,16 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from rlkit.config import RunConfig
 from rlkit.config.algorithm import ESTIMATORS
+from rlkit.config.model import is_ladder
 from rlkit.data import TaskStream, held_out
 from rlkit.data.prompt_lengths import countable
 from rlkit.errors import UserError, did_you_mean
-from rlkit.models.shapes import LADDER, WINDOW, at_hand, config_json, is_ladder
+from rlkit.models.shapes import WINDOW, at_hand, config_json
 from rlkit.rewards import scorer_of
 
 UNDECIDED = 0.05  # share of answers that no scorer decided, above which the verdicts depend on the machine
@@ -34,6 +36,8 @@ LOSSES = {*UNSPLITTABLE, "cispo", "dppo_kl", "dppo_tv", "dro", "gpg", "gspo", "s
 
 def preflight(config: RunConfig) -> None:
     """Make what needs no weights: tasks and reward function. Raises UserError where the run would end at once."""
+    if "wandb" in config.trainer.logger and find_spec("wandb") is None:
+        raise UserError("trainer.logger names wandb, which is not installed: pip install 'rlkit[wandb]'.")
     if config.trainer.backend == "local":
         check_algorithm(config)
     for source in (*config.data.train, *(config.evaluation.sources or ()), *config.evaluation.suites):
@@ -46,7 +50,7 @@ def preflight(config: RunConfig) -> None:
     stream.batch(1)
     check_metrics(config, {task.data_source for task in tests} | set(stream.suites))
     if at_hand(path):
-        own = {"max_position_embeddings": WINDOW} if path in LADDER else config_json(path)
+        own = {"max_position_embeddings": WINDOW} if is_ladder(path) else config_json(path)
         check_window(config, own.get("max_position_embeddings"))
         stream.check_prompts(tests)
 
@@ -68,7 +72,7 @@ def check_algorithm(config: RunConfig) -> None:
         if name not in registered:
             near = OTHER_NAMES.get(name.lower()) or did_you_mean(name, registered)
             raise UserError(f"{field} is {name!r}.{near} verl registers {', '.join(sorted(registered))}.")
-    mini = (actor.ppo_mini_batch_size or config.data.train_batch_size) * config.rollout.n
+    mini = config.mini_batch_size * config.rollout.n
     if mode in UNSPLITTABLE and 0 < actor.ppo_micro_batch_size < mini:
         raise UserError(
             f"actor.ppo_micro_batch_size is {actor.ppo_micro_batch_size}, but {mode} chooses tokens within a "

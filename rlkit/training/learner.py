@@ -89,7 +89,7 @@ def text_batch(
     of, mask = torch.arange(len(responses)), present.float().to(device)
     return Batch(
         prompt_ids.to(device), prompt_mask.to(device), of.to(device), response_ids.to(device), mask=mask,
-        attention=mask, rewards=torch.zeros_like(mask), sampler_logprobs=torch.zeros_like(mask), group=of.numpy(),
+        attention=mask, rewards=torch.zeros_like(mask), sampler_logprobs=torch.zeros_like(mask),
     )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ class Learner:
         self.shape, self.ledger, self.phase = Shape.of(model), ledger, phase
         actor, total = config.actor, config.trainer.total_training_steps * section.ppo_epochs
         self.stepper = Stepper(
-            module, section.optim, self.shape.non_embedding, total * actor.mini_batches(config.data.train_batch_size),
+            module, section.optim, self.shape.non_embedding, total * config.mini_batches,
             config.model.dtype, actor.optimizer_offload,
         )  # fmt: skip
         self.trained = {name: p for name, p in module.named_parameters() if p.requires_grad}

@@ -3,7 +3,6 @@
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 
 from rlkit.config import RunConfig
-from rlkit.errors import UserError
 from rlkit.results.machine import git_state, versions
 from rlkit.types import Batch, Rollout
 
@@ -76,8 +74,6 @@ class Tracker:
         self._run: Any = None
         if "wandb" not in config.trainer.logger:
             return
-        if find_spec("wandb") is None:
-            raise UserError("trainer.logger names wandb, which is not installed: pip install 'rlkit[wandb]'.")
         import wandb
         from wandb.errors import AuthenticationError, CommError
 

@@ -95,7 +95,7 @@ class TrainingRun:
         """Lock the run's folder, build everything, restore the newest whole checkpoint."""
         plain_warnings()
         with RunStore.open(config, root) as store:
-            run = None
+            run, threads = None, torch.get_num_threads()
             try:
                 run = cls(config, store, progress)
                 checkpoint.restore(run)
@@ -119,6 +119,7 @@ class TrainingRun:
                 raise
             finally:
                 gc.unfreeze()
+                torch.set_num_threads(threads)
                 if run is not None:
                     run.close()
 

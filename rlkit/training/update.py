@@ -55,9 +55,9 @@ class Critic(Learner):
             scale = algorithms.denominators(batch.mask[rows], c.actor, c.data.max_response_length)
 
             def loss(part: Rows, scale: dict[str, int] = scale) -> tuple[Tensor, Tensor]:
-                value = algorithms.value_loss(
-                    c.critic.cliprange_value, scale, vpreds=self.predict(part), returns=part.cut(targets),
-                    values=part.cut(old), response_mask=part.cut(batch.mask),
+                value, _ = algorithms.core().compute_value_loss(
+                    vpreds=self.predict(part), returns=part.cut(targets), values=part.cut(old), **scale,
+                    response_mask=part.cut(batch.mask), cliprange_value=c.critic.cliprange_value,
                 )  # fmt: skip
                 return value, value.detach()
 
@@ -98,7 +98,7 @@ class Learning:
     def old_logprobs(self, batch: Batch) -> Tensor | None:
         """(B, T) log-probs of the policy that sampled; None where the update's only forward pass has them."""
         c = self.config
-        several = c.actor.mini_batches(c.data.train_batch_size) > 1 or c.actor.ppo_epochs > 1
+        several = c.mini_batches > 1 or c.actor.ppo_epochs > 1
         asked = several or c.algorithm.use_kl_in_reward or c.algorithm.needs.sum_pi_squared
         return self._logprobs(batch, self.actor.decoder, "old_log_prob") if asked else None
 

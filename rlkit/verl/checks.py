@@ -80,7 +80,7 @@ def _clashes(c: RunConfig) -> Iterator[tuple[str, bool]]:
         "gradient would be another one. Use one GPU, or another loss.",
         mode in UNSPLITTABLE and gpus > 1,
     )
-    steps = {"actor": c.actor.ppo_epochs * c.actor.mini_batches(c.data.train_batch_size)}
+    steps = {"actor": c.actor.ppo_epochs * c.mini_batches}
     if c.algorithm.adv_estimator == "gae":
         steps["critic"] = c.critic.ppo_epochs
     for name, count in steps.items():

@@ -20,6 +20,7 @@ from hydra import initialize_config_module
 from omegaconf import OmegaConf
 
 from rlkit.config import LINEAR, Optimizer, RunConfig
+from rlkit.config.rollout import VERLS_SHARE
 from rlkit.errors import UserError, did_you_mean
 from rlkit.models.shapes import decodes_eagerly
 from rlkit.params import field_paths
@@ -102,7 +103,7 @@ EXCEPTIONS: Mapping[str, To | str] = {
     "rollout.sync_check_freq": "above 0, a gap ends the run instead of a warning",
     # vLLM reserves room for all of them
     "rollout.max_num_seqs": To((f"{ROLLOUT}max_num_seqs",), lambda _, c: together(c)),
-    "rollout.gpu_memory_utilization": To((f"{ROLLOUT}gpu_memory_utilization",), lambda share, _: share or 0.5),
+    "rollout.gpu_memory_utilization": To((f"{ROLLOUT}gpu_memory_utilization",), lambda share, _: share or VERLS_SHARE),
     "reward": "the router of compute_score",
     "evaluation.sources": _ROWS, "evaluation.size": _ROWS, "evaluation.suites": _ROWS, "evaluation.seed": _ROWS,
     "evaluation.pass_at": "pass@k is computed from the answers, as locally",

@@ -136,7 +136,7 @@ class Results:
             ledger.add("critic", forward + 3 * forward * c.critic.ppo_epochs)
         if not critic or step > c.critic.warmup_steps:
             ledger.add("update", self.shape.training(work) * c.actor.ppo_epochs)
-            ledger.optimizer_steps += c.actor.ppo_epochs * c.actor.mini_batches(c.data.train_batch_size)
+            ledger.optimizer_steps += c.actor.ppo_epochs * c.mini_batches
 
     def _log_samples(self, step: int, rows: list[dict[str, Any]]) -> None:
         c = self.config.trainer

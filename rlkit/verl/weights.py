@@ -8,9 +8,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlkit.compute import Shape
 from rlkit.config import RunConfig
+from rlkit.config.model import is_ladder
 from rlkit.models.ladder import ladder_config, parameter_counts
 from rlkit.models.loading import MODELS, PACKAGED, add_lora, convert, load_policy, pretrained, save_model
-from rlkit.models.shapes import LADDER, is_ladder
 from rlkit.training import warm_cache
 from rlkit.training.warm_start import warm_start
 
@@ -39,7 +39,7 @@ def prepare(config: RunConfig) -> str:
 def describe(config: RunConfig) -> tuple[Shape, dict[str, int]]:
     """The shape for the ledger and the parameter counts of what trains; loads no weights. Raises UserError."""
     path = config.model.path
-    if path in LADDER:
+    if is_ladder(path):
         hf = ladder_config(path)
     else:
         with pretrained(path) as found:
