@@ -145,8 +145,9 @@ class Shape:
 
 
 def adapted(targets: Collection[str] | Literal["all-linear"]) -> tuple[str, ...]:
-    """The linear modules of a layer that `model.target_modules` gives an adapter."""
-    return tuple(name for name in LINEAR if targets == "all-linear" or name in targets)
+    """The linear modules of a layer that `model.target_modules` gives an adapter; of one layer's, in every layer."""
+    given = LINEAR if targets == "all-linear" else [name.rpartition(".")[2] for name in targets]
+    return tuple(name for name in LINEAR if name in given)
 
 
 @dataclass

@@ -114,6 +114,8 @@ def test_a_machine_is_told_what_it_lacks(monkeypatch):
     assert "vllm from 4B" in found["sampler"][1]
     busy = facts(monkeypatch, H100.replace(", 4,", ", 70000,") + "\n" + H100, {"torch": "2.11.0"})["GPU"]
     assert "68.4 used" in busy[0] and "nvidia-smi" in busy[2] and "2 GPUs" in busy[1]
+    shared = facts(monkeypatch, "NVIDIA GB10, [N/A], [N/A], 580.95", {"torch": "2.11.0"})["GPU"]
+    assert shared[0].startswith("NVIDIA GB10") and not shared[2]
     found = facts(monkeypatch, None, {"torch": "2.13.0+cpu", "verl": "0.9.1"})
     assert found["GPU"][0] == "none" and not found["torch"][2] and not found["sampler"][2]
 

@@ -146,6 +146,7 @@ def test_every_adapter_that_is_accepted_gets_a_gradient(targets):
     logprobs.sum().backward()
     ups = [p for n, p in policy.model.named_parameters() if "lora_B" in n]
     assert ups and all(p.grad is not None and p.grad.abs().max() > 0 for p in ups)
+    assert 0 < Plan(c, device_named("cpu")).trained < shape_of("ladder-30k").parameters  # adapters alone
 
 
 @pytest.mark.parametrize("vocab, hidden", [(16_000, 32), (4000, 512)])

@@ -15,6 +15,7 @@ from rlkit.params import flatten, override, read_yaml, validate
 MODELS = ("ladder-10k", "ladder-30k", "ladder-50k", "ladder-60k", "ladder-100k", "ladder-150k", "ladder-200k")
 FEWEST = {  # what the least of a key's values becomes, the next twice that, and so on: what differs goes on differing
     "data.train_batch_size": 4,
+    "actor.ppo_mini_batch_size": 2,
     "data.train_max_samples": 64,
     "rollout.n": 2,
     "evaluation.n": 2,
@@ -45,7 +46,6 @@ FIXED = {
     "evaluation.size": 12,
     "verl": {},
 }
-HALF = "actor.ppo_mini_batch_size"  # of the smallest batch, where it is not the whole
 
 
 def write_tiny(path: Path, root: Path) -> Path:
@@ -75,15 +75,13 @@ def reduced(content: Mapping[str, Any], where: str = "") -> dict[str, Any]:
             smaller[key] = {value: FEWEST[key] * (place + 1) for place, value in enumerate(sizes)}
 
     def small(key: str, value: Any) -> Any:
-        if key == HALF and value:
-            return FEWEST["data.train_batch_size"] // 2
         return smaller[key].get(value, value) if key in smaller else value
 
     def changed(section: Mapping[str, Any]) -> dict[str, Any]:
         return {key: [small(key, v) for v in value] if isinstance(value, list) and key in smaller else small(key, value)
                 for key, value in section.items()}  # fmt: skip
 
-    sizes = {key: small(key, whole[key]) for key in (*smaller, HALF)}
+    sizes = {key: small(key, whole[key]) for key in smaller}
     run = override(shared, FIXED | {key: value for key, value in sizes.items() if value != whole[key]})
     study = f"{content['study']}_tiny"
     if "run" not in content:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from rlkit.compute import Shape
 from rlkit.errors import UserError
 from rlkit.models.attention import Layout, attention, scatter
 from rlkit.models.kernels import EAGER, Kernels, Norm, interleaved
@@ -201,13 +202,12 @@ class Decoder:
 
     def __init__(self, model: Any, frozen: bool = False, checkpointing: bool = False, kernels: Kernels = EAGER) -> None:
         self.base = base = base_of(model)
-        config = base.config
+        shape = Shape.of(base)
         self.core, self.frozen, self.checkpointing, self.kernels = base.model, frozen, checkpointing, kernels
         embedding = self.core.embed_tokens.weight
         self.dtype, self.device = getattr(base, "compute_dtype", None) or embedding.dtype, embedding.device
-        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.layers = config.num_hidden_layers
+        self.layers, self.heads, self.kv_heads = shape.layers, shape.heads, shape.kv_heads
+        self.head_dim = shape.head_dim
         self.head_weight = base.lm_head.weight  # (V, d) of the output layer
         self._copies: tuple[list[Block], Tensor, Norm] | None = None
         if frozen:
@@ -217,8 +217,8 @@ class Decoder:
             self.head_weight = self._copies[1] if tied else merged_weight(base.lm_head).to(self.dtype)
         # A small model's pass takes as long as its launches, of which packing is a sixth; in 16 bits the attention of
         # packed tokens takes less memory.
-        small = sum(p.numel() for p in base.parameters()) <= LAUNCH_BOUND
-        self.pads_prompts = small and self.device.type == "cuda" and self.dtype.itemsize > 2
+        small = shape.parameters <= LAUNCH_BOUND and self.dtype.itemsize > 2
+        self.pads_prompts = small and self.device.type == "cuda"
 
     def weights(self) -> tuple[list[Block], Tensor, Norm]:
         """Blocks, embedding table and last norm; fused anew where gradients must reach the modules."""

@@ -1,7 +1,7 @@
 """The ladder: Qwen2-architecture models by nominal size, for studies on any machine, and their tokenizer.
 
 The nominal size is the number of non-embedding parameters (within 11 %), the N of Kaplan et al. (arXiv 2001.08361).
-Embeddings are tied. Head sizes are 32 or more, as vLLM's attention kernels need. rlkit.models.shapes has the sizes.
+Embeddings are tied. Head sizes are 32 or more, as vLLM's attention kernels need. ladder.json has the sizes.
 The tokenizer has 256 bytes and no merges, so that every text has one encoding and a newline is one token, three ChatML
 specials, and the role names, by which the frame of a one-turn prompt costs 8 tokens instead of 26.
 """

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,45 +13,27 @@ from rlkit.errors import UserError, did_you_mean
 SHORT_RUN = 10_000  # decoding passes of a run (steps x response length) that vLLM does without CUDA graphs
 CHUNK = 2**26  # logits held at once: 256 MiB in float32
 FEWEST_ROWS, MANY_ROWS, NARROWEST = 64, 256, 16
-VOCABULARY = 262  # bytes, specials and role names of the ladder's tokenizer
 ROLES = ("system", "user", "assistant")  # a token each in the ladder's tokenizer, wherever a text has them
 WINDOW = 4096  # positions of the ladder's models
 LAUNCH_BOUND = 30_000_000  # parameters up to which a GPU takes longer to launch a pass than to compute it
 COMPILED_FROM = 400_000_000
 """Parameters from which a GPU's passes are compiled by default: SmolLM2's update took as long compiled on an H200."""
 
-LADDER = {
-    name: Shape(layers, hidden, wide, heads, heads, hidden // heads, VOCABULARY, tied=True, bias=True)
-    for name, (layers, hidden, wide, heads) in {
-        "ladder-10k": (1, 32, 64, 1),
-        "ladder-30k": (2, 32, 128, 1),
-        "ladder-50k": (2, 48, 96, 2),
-        "ladder-60k": (3, 32, 160, 1),
-        "ladder-100k": (2, 64, 192, 2),
-        "ladder-150k": (2, 80, 208, 2),
-        "ladder-200k": (3, 64, 256, 2),
-        "ladder-300k": (3, 96, 240, 3),
-        "ladder-600k": (4, 96, 384, 3),
-        "ladder-1m": (4, 128, 480, 4),
-        "ladder-3m": (5, 192, 768, 6),
-        "ladder-10m": (8, 320, 864, 10),
-        "ladder-30m": (10, 512, 1280, 8),
-        "ladder-100m": (14, 768, 2048, 12),
-        "ladder-300m": (24, 1024, 2688, 16),
-    }.items()
-}
+
+def _shapes(file: str) -> dict[str, Shape]:
+    """The shapes in a file beside this one, by model."""
+    content = json.loads(Path(__file__).with_name(file).read_text())
+    return {name: Shape(**fields) for name, fields in content.items()}
+
+
+LADDER = _shapes("ladder.json")
+PUBLISHED = _shapes("published.json")
+"""From the config.json of their model cards, by lower-case name without `-instruct`."""
 
 
 def at_hand(path: str) -> bool:
     """Whether a model is there without a hub: a ladder size or a folder."""
     return path in LADDER or Path(path).is_dir()
-
-
-@cache
-def published() -> dict[str, Shape]:
-    """Shapes of published models, from the config.json of their model cards, by lower-case name without `-instruct`."""
-    content = json.loads(Path(__file__).with_name("published.json").read_text())
-    return {name: Shape(**fields) for name, fields in content.items()}
 
 
 def shape_of(path: str) -> Shape:
@@ -62,17 +43,17 @@ def shape_of(path: str) -> Shape:
     if (Path(path) / "config.json").is_file():
         return Shape.from_config(config_json(path), path)
     name = path.rpartition("/")[2].lower().removesuffix("-instruct")
-    if name in published():
-        return published()[name]
+    if name in PUBLISHED:
+        return PUBLISHED[name]
     if path.count("/") == 1:
         from huggingface_hub import try_to_load_from_cache
 
         if isinstance(cached := try_to_load_from_cache(path, "config.json"), str):
             return Shape.from_config(config_json(Path(cached).parent), path)
-    known = [*LADDER, *published()]
+    known = [*LADDER, *PUBLISHED]
     raise UserError(
         f"model.path is {path!r}, whose shape is not known here.{did_you_mean(path, known)} Give a "
-        f"folder with a config.json, one of {', '.join(published())}, or a ladder size ({', '.join(LADDER)})."
+        f"folder with a config.json, one of {', '.join(PUBLISHED)}, or a ladder size ({', '.join(LADDER)})."
     )
 
 

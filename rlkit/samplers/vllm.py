@@ -15,10 +15,9 @@ from rlkit.compute import Shape
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, adapted_weights, granted, keep_to_share, save_model
 from rlkit.samplers.drawing import require_numbers
-from rlkit.samplers.vllm_memory import FREE, SLEEPS_ABOVE, beside_cache
+from rlkit.samplers.vllm_memory import FREE, GIB, SLEEPS_ABOVE, beside_cache
 from rlkit.types import Finished, Sample
 
-GIB = 2**30
 MEMORY = ("weights", "kv_cache")  # vLLM's names for the parts of an engine that sleep
 WORTH = 256  # sequences of full length below which a cache holds so few that decoding is slow
 

@@ -1,8 +1,9 @@
 """What a vLLM engine holds of a GPU's memory; without torch, for predictions."""
 
-SLEEPS_ABOVE = 8 * 2**30
+GIB = 2**30
+SLEEPS_ABOVE = 8 * GIB
 """Size of a vLLM engine, its cache included, that sleeps during the update; a smaller one hardly fills the GPU."""
-ENGINE = 2 * 2**30  # vLLM's activations of the largest batch and its CUDA graphs
+ENGINE = 2 * GIB  # vLLM's activations of the largest batch and its CUDA graphs
 LOGITS = 18
 """Bytes per sequence and word of the vocabulary while vLLM draws: logits, log-probs, probabilities and noise."""
 FREE = 0.92  # share of the free memory that a vLLM engine may take

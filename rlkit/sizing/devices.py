@@ -10,7 +10,6 @@ from typing import NamedTuple
 from rlkit.errors import UserError, did_you_mean
 from rlkit.results.machine import hardware, output_of, thread_limits, usable_cores
 
-GIB = 2**30
 MIB = 2**20
 
 
@@ -71,7 +70,7 @@ def cpu_speed(threads: int) -> float:
 
 
 class Gpu(NamedTuple):
-    """A GPU as nvidia-smi shows it; memory in MiB."""
+    """A GPU as nvidia-smi shows it; memory in MiB, 0 of one that shares the machine's."""
 
     name: str
     total: int
@@ -83,5 +82,5 @@ def gpus() -> list[Gpu]:
     """The GPUs of this machine; none without nvidia-smi or where it fails."""
     fields = "name,memory.total,memory.used,driver_version"
     found = output_of("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits") or ""
-    rows = [[cell.strip() for cell in line.split(",")] for line in found.splitlines()]
+    rows = [[cell.strip().replace("[N/A]", "0") for cell in line.split(",")] for line in found.splitlines()]
     return [Gpu(name, int(total), int(used), driver) for name, total, used, driver in rows]

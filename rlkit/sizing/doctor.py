@@ -19,7 +19,8 @@ from rlkit.errors import UserError
 from rlkit.params import override, validate
 from rlkit.results.machine import hardware, usable_cores, versions
 from rlkit.samplers.choice import VLLM_FROM
-from rlkit.sizing.devices import GIB, device_named, gpus
+from rlkit.samplers.vllm_memory import GIB
+from rlkit.sizing.devices import device_named, gpus
 from rlkit.sizing.estimate import Estimate, estimate, trained_on
 from rlkit.sizing.memory import Parts, Plan, memory, room, total
 

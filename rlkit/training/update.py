@@ -110,8 +110,7 @@ class Learning:
             return self._logprobs(batch, self.reference, "ref")
 
     def _logprobs(self, batch: Batch, decoder: Decoder, phase: str) -> Tensor:
-        temperature = self.config.rollout.temperature
-        return self.actor.padded(batch, lambda part: token_logprobs(decoder, part, temperature)[0], phase)
+        return self.actor.padded(batch, lambda part: token_logprobs(decoder, part, *self.settings)[0], phase)
 
     def sum_pi_squared(self, batch: Batch) -> Tensor | None:
         """(B, T) squared probabilities summed over the vocabulary, where the estimator asks for them."""
