@@ -10,7 +10,7 @@ convention beside it: 6·N·T with N non-embedding parameters and T all tokens o
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from rlkit.config import LINEAR
 from rlkit.errors import UserError
+from rlkit.types import Rollout
 
 PHASES = ("sft", "rollout", "old_log_prob", "ref", "critic", "update")
 
@@ -171,11 +172,20 @@ class Ledger:
         """Add wall-clock seconds to a phase (any name)."""
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
-    def sequences(self, shape: Shape, prompt_tokens: int, response_tokens: int) -> None:
-        """Count the tokens of a step's sequences, each with its own copy of the prompt."""
-        self.prompt_tokens += prompt_tokens
-        self.response_tokens += response_tokens
-        self.train_6nt += 6.0 * shape.non_embedding * (prompt_tokens + response_tokens)
+    def sampled(self, shape: Shape, rollouts: Sequence[Rollout], n: int) -> int:
+        """Count rollouts, `n` of each task side by side: the FLOPs of sampling them, with a group's prompt once; turns;
+        and tokens, each sequence with its own copy of the prompt, which are returned."""
+        lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
+        # What an interruption was appended to is computed again.
+        again = [len(r.prompt_ids) + int(r.forced.argmax()) for r in rollouts if r.forced is not None]
+        self.add("rollout", shape.forward(Work.of([s for s, _ in lengths[::n]] + again, lengths)))
+        prompts, responses = map(sum, zip(*lengths, strict=True))
+        self.prompt_tokens += prompts
+        self.response_tokens += responses
+        self.train_6nt += 6.0 * shape.non_embedding * (prompts + responses)
+        self.turns += sum(r.turns for r in rollouts)
+        self.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
+        return prompts + responses
 
     @property
     def total(self) -> float:

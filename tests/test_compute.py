@@ -16,6 +16,7 @@ from rlkit.models.decoder import Decoder
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training.loop import learn
 from rlkit.training.update import Learning
+from rlkit.types import Rollout, Task
 
 
 @contextmanager
@@ -48,13 +49,14 @@ def test_work_counts_visible_keys_and_each_prompt_once():
 def test_a_ledger_counts_every_sequence_with_its_own_prompt_and_survives_a_checkpoint():
     shape, ledger, copy = Shape.of(tiny.model()), Ledger(), Ledger()
     assert shape.non_embedding == sum(p.numel() for p in tiny.model().parameters()) - 40 * 32
-    ledger.sequences(shape, prompt_tokens=100, response_tokens=50)
+    rollout = Rollout(Task.ask("toy", "q", "a"), *(np.zeros(size) for size in (50, 25, 25, 25)), "stop")
+    assert ledger.sampled(shape, [rollout] * 2, 2) == 150
     ledger.add("update", 5.0)
     ledger.optimizer_steps = 3
     copy.load_state_dict(ledger.state_dict())
     copy.add("update", 1.0)
     assert copy.train_6nt == 6 * shape.non_embedding * 150
-    assert copy.metrics()["compute/update_flops"] == 6.0 == copy.total
+    assert copy.metrics()["compute/update_flops"] == 6.0 == copy.total - copy.flops["rollout"]
     assert copy.metrics()["training/optimizer_steps"] == 3
 
 

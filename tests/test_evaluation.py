@@ -7,11 +7,12 @@ from math import comb
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from cases import table
 from scipy.stats import binomtest, norm
 
 import rlkit
-from rlkit.config import RunConfig
+from rlkit.config import Model, RunConfig
 from rlkit.data import held_out
 from rlkit.domains import sources
 from rlkit.errors import UserError
@@ -196,7 +197,7 @@ def test_impossible_requests_are_refused(tmp_path, changes, message):
 
 
 def test_template_variables_are_passed_and_leave_the_callers_model_as_it_was(monkeypatch):
-    policy = load_policy(RunConfig.model_validate({}).model.model_copy(update={"path": "ladder-10k"}))
+    policy = load_policy(Model(path="ladder-10k"))
     policy.tokenizer.chat_template = "{{ messages[0].content }}{% if brief %} In a word.{% endif %}"
     asked, encode = [], Policy.encode_all
 
@@ -215,10 +216,6 @@ def test_template_variables_are_passed_and_leave_the_callers_model_as_it_was(mon
 
 @pytest.mark.parametrize("where", ["", "checkpoints/step_000001/model"])
 def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, monkeypatch, where):
-    import torch
-
-    import rlkit
-
     c = RunConfig.model_validate({
         "model": {"path": "ladder-10k", "dtype": "bfloat16", "warm_start": {"kind": "none"}},
         "data": {"train_batch_size": 2}, "rollout": {"n": 2}, "evaluation": {"size": 4, "n": 1},

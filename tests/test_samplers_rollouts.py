@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlkit.config import RunConfig
+from rlkit.config import Model
 from rlkit.environments.rollout import Limits
 from rlkit.models.loading import load_policy
 from rlkit.samplers.cache import FixedCache
@@ -51,14 +51,10 @@ def test_equal_answers_to_a_task_are_graded_once_unless_by_a_users_function(cust
     assert values == ([0.0, 1.0, 2.0, 3.0, 4.0] if custom else [0.0, 1.0, 0.0, 2.0, 2.0])
 
 
-def ladder():
-    return load_policy(RunConfig.model_validate({"model": {"path": "ladder-10k"}}).model)
-
-
 def test_answers_are_graded_while_others_are_sampled_and_each_once(monkeypatch):
     monkeypatch.setattr(FixedCache, "every", 2)
     monkeypatch.setattr("rlkit.models.shapes.FEWEST_ROWS", 4)
-    policy, asked = ladder(), []
+    policy, asked = load_policy(Model(path="ladder-10k")), []
     router: Any = Recorder("own.py:score")
     sampler = TorchSampler(policy.model, range(0, 262, 9), policy.pad_id, max_num_seqs=12)
     tasks = [Task.ask("arithmetic", f"{k} + 9", str(k)) for k in range(3)]

@@ -20,7 +20,7 @@ from rlkit.models.shapes import shape_of
 from rlkit.samplers import vllm
 from rlkit.samplers.choice import chosen, make_sampler
 from rlkit.samplers.torch import TorchSampler
-from rlkit.samplers.vllm_memory import beside_cache
+from rlkit.samplers.vllm_memory import GIB
 from rlkit.training import update
 from rlkit.training.update import Critic
 
@@ -68,37 +68,21 @@ def test_the_sampler_knows_what_the_trainer_will_take(monkeypatch):
     assert found["later"] == 0
 
 
-GIB = 2**30
-
-
-def test_vllm_gets_what_it_can_use_serves_where_one_sequence_fits_and_warns_where_few_do(monkeypatch):
-    """60 of 80 GiB are free, 5 held by this run."""
+@pytest.mark.parametrize(*table("vllm_memory_options"))
+def test_vllm_gets_what_it_can_use_serves_where_one_fits_and_warns_where_few_do(monkeypatch, sizes, cache, said):
+    """60 of 80 GiB are free, 5 held by this run. `sizes`, GiB: beside the cache, of a sequence, their number, later."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 5 * GIB)
-    sequence, beside = 28_672 * 768, beside_cache(3 * GIB, rows=512, vocab=151_936)
-    found = vllm.memory_options(beside, sequence, rows=512)
-    assert found["kv_cache_memory_bytes"] == 512 * sequence
-    assert found["gpu_memory_utilization"] == pytest.approx((beside + 512 * sequence) / (80 * GIB))
-    filled = vllm.memory_options(beside, sequence, rows=10**5)
-    assert filled["gpu_memory_utilization"] * 80 == pytest.approx(0.92 * 60)  # vLLM refuses more than is free
-    assert filled["kv_cache_memory_bytes"] == pytest.approx(0.92 * 60 * GIB - beside)
-    moments = vllm.memory_options(beside, sequence, rows=10**5, later=12 * GIB)
-    # They come with the first step.
-    assert moments["gpu_memory_utilization"] * 80 == pytest.approx(0.92 * (60 - 12))
-    with pytest.raises(
-        UserError, match=r"needs 67.0 GiB .* 60.0 of 80.0 GiB are free .5.0 held .* 0.0 more, about 15.0"
-    ):
-        vllm.memory_options(beside=66 * GIB, sequence=GIB, rows=1)
-    sequence = GIB  # 28 layers × 4 key heads × 128 × 2 × 2 bytes × 18,700 tokens of a 7B model
-    with pytest.warns(UserWarning, match="room for 35 sequences of full length at a time, of 512"):
-        found = vllm.memory_options(20 * GIB, sequence, rows=512)
-    assert found["kv_cache_memory_bytes"] // sequence == 35
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        vllm.memory_options(20 * GIB, sequence, rows=30)  # all that are sampled together
-        vllm.memory_options(20 * GIB, sequence // 8, rows=512)  # more than 256
-    with pytest.raises(UserError, match=r"for this model and one sequence"):
-        vllm.memory_options(55 * GIB, sequence, rows=512)
+    beside, sequence, rows, later = sizes
+    arguments = int(beside * GIB), int(sequence * GIB), rows, int(later * GIB)
+    if cache is None:
+        with pytest.raises(UserError, match=said):
+            vllm.memory_options(*arguments)
+        return
+    with pytest.warns(UserWarning, match=said) if said else warnings.catch_warnings(action="error"):
+        found = vllm.memory_options(*arguments)
+    assert found["kv_cache_memory_bytes"] == pytest.approx(cache * GIB)
+    assert found["gpu_memory_utilization"] * 80 == pytest.approx(beside + cache)
 
 
 def test_an_update_out_of_memory_starts_again_in_halves_with_the_same_result(tmp_path, monkeypatch):

@@ -10,10 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlkit.compute import Ledger
 from rlkit.config import RunConfig
+from rlkit.environments.rollout import rollout_metrics
 from rlkit.results.machine import git_state, versions
+from rlkit.samplers.rollouts import acts
 from rlkit.types import Batch, Rollout
 
+SAMPLES_KEPT = 8  # of a step, for reading
 SUMS = {"actor/entropy", "actor/kl_ref", "policy/logprob_gap"}  # over the tokens of a pass
 SHARES = {"actor/pg_loss", "actor/kl_loss"}  # of the mini-batch's losses
 
@@ -45,10 +49,13 @@ def advantage_summary(batch: Batch) -> dict[str, Tensor]:
 
 
 def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
-    """Rewards (mean, by data_source), group statistics and response lengths of a step, errors left out."""
+    """Rewards (mean, by data_source), group statistics and response lengths of a step, errors left out; and what
+    episodes came to."""
     graded = [r for r in rollouts if r.reward is not None and r.reward.error is None]
+    episodes = [r for r in rollouts if acts(r.task)]
+    acted = rollout_metrics(episodes) if episodes else {}
     if not graded:
-        return {}
+        return acted
     table = np.array([r.reward.value if r.reward else None for r in rollouts], float).reshape(-1, n)  # (P, G)
     known = ~np.isnan(table)
     ranges = (np.where(known, table, -np.inf).max(1) - np.where(known, table, np.inf).min(1))[known.any(1)]
@@ -63,7 +70,17 @@ def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
     for source in sorted({r.task.data_source for r in graded}):
         own = [r.task.data_source == source for r in rollouts]
         metrics[f"score/{source}"] = table.flatten()[own & known.flatten()].mean()
-    return {name: float(value) for name, value in metrics.items()}
+    return acted | {name: float(value) for name, value in metrics.items()}
+
+
+def run_summary(info: Mapping[str, Any], step: int, ledger: Ledger) -> dict[str, Any]:
+    """Of a run so far, by its run.json: steps, its first and its last evaluation, FLOPs and seconds."""
+    evaluations = info.get("evaluations", {})
+    first, last = (pick(evaluations, key=int, default=None) for pick in (min, max))
+    return {
+        "steps": step, "first": evaluations.get(first), "last": evaluations.get(last),
+        "flops": ledger.total, "seconds": ledger.seconds.get("step", 0.0),
+    }  # fmt: skip
 
 
 class Tracker:

@@ -16,7 +16,7 @@ from rlkit.compute import Ledger
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import content_hashes
-from rlkit.environments.rollout import Limits, rollout_metrics
+from rlkit.environments.rollout import Limits
 from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation import measure
 from rlkit.models.kernels import EAGER, compiled
@@ -28,17 +28,15 @@ from rlkit.registry import plugin_versions
 from rlkit.results.store import BEST, Run, RunStore
 from rlkit.rewards import Router, isolation, scorer_of
 from rlkit.samplers.choice import make_sampler
-from rlkit.samplers.rollouts import acts, sample_row
+from rlkit.samplers.rollouts import sample_row
 from rlkit.seeds import derive
 from rlkit.training import checkpoint
 from rlkit.training.checks import check_window, phrase_of, problems
-from rlkit.training.metrics import Tracker, rollout_summary
+from rlkit.training.metrics import SAMPLES_KEPT, Tracker, rollout_summary, run_summary
 from rlkit.training.sampling import Feed
 from rlkit.training.update import Learning
 from rlkit.training.warm_start import warm_started
 from rlkit.types import Rollout
-
-SAMPLES_KEPT = 8
 
 
 class TrainingRun:
@@ -168,8 +166,6 @@ class TrainingRun:
     def report(self, rollouts: list[Rollout], learnt: bool) -> None:
         """The step's metrics of what was sampled, a few samples, and warnings."""
         n = self.config.rollout.n
-        if episodes := [r for r in rollouts if acts(r.task)]:
-            self.metrics |= rollout_metrics(episodes)
         self.metrics |= rollout_summary(rollouts, n)
         if self.config.rollout.interruption.enable:
             cut = [r.forced is not None for r in rollouts]
@@ -265,13 +261,7 @@ class TrainingRun:
 
     def result(self, status: str) -> Run:
         """Close the books: status and summary in run.json, and the Run."""
-        evaluations = self.store.info.get("evaluations", {})
-        first, last = (pick(evaluations, key=int, default=None) for pick in (min, max))
-        summary = {
-            "steps": self.step, "first": evaluations.get(first), "last": evaluations.get(last),
-            "flops": self.ledger.total, "seconds": self.ledger.seconds.get("step", 0.0),
-            **parameter_counts(self.policy.model),
-        }  # fmt: skip
+        summary = run_summary(self.store.info, self.step, self.ledger) | parameter_counts(self.policy.model)
         if self.device == "cuda":  # or what it was, of a run that is only looked at again
             before = self.store.info.get("summary", {}).get("gpu_memory", 0)
             summary["gpu_memory"] = max(before, torch.cuda.max_memory_reserved())

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rlkit.compute import Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream
 from rlkit.data.held_out_tasks import MAX_REFUSED
@@ -165,21 +164,13 @@ def _sampled_ahead(run: "TrainingRun", every: int) -> list[Sampled]:
 
 def _sampled(run: "TrainingRun", tasks: Sequence[Task], purpose: str, n: int, temperature: float) -> list[Rollout]:
     """`n` rollouts of each task, counted."""
-    c, ledger, shape = run.config, run.ledger, run.learning.actor.shape
+    c = run.config
     rollouts = sample(
         tasks, run.sampler, run.policy, router=run.router, n=n, seed=derive(purpose, c.seed, run.step),
         limits=run.limits(temperature), prompt_limit=c.data.max_prompt_length,
         meanwhile=run.feed.make_next(run.policy),
     )  # fmt: skip
-    lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
-    prompts, responses = map(sum, zip(*lengths, strict=True))
-    # What an interruption was appended to is computed again.
-    again = [len(r.prompt_ids) + int(r.forced.argmax()) for r in rollouts if r.forced is not None]
-    ledger.add("rollout", shape.forward(Work.of([s for s, _ in lengths[::n]] + again, lengths)))
-    ledger.sequences(shape, prompts, responses)
-    ledger.turns += sum(r.turns for r in rollouts)
-    ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
-    run.metrics["perf/total_num_tokens"] += prompts + responses
+    run.metrics["perf/total_num_tokens"] += run.ledger.sampled(run.learning.actor.shape, rollouts, n)
     return rollouts
 
 

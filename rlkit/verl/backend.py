@@ -29,6 +29,7 @@ from rlkit.results.store import Run, RunStore
 from rlkit.rewards import scorer_of
 from rlkit.training import checkpoint
 from rlkit.training.interrupt import Interrupt
+from rlkit.training.metrics import run_summary
 from rlkit.types import Task
 from rlkit.verl import processes, weights
 from rlkit.verl.checks import check
@@ -137,7 +138,7 @@ class _VerlRun:
             what = f"verl ended after step {results.step} of {self.total}; run it again to continue."
             warnings.warn(what, stacklevel=2)
         status = "finished" if ended and results.step == self.total else "stopped"
-        return self._result(status, results.summary() | counts)
+        return self._result(status, run_summary(self.store.info, results.step, results.ledger) | counts)
 
     def _result(self, status: str, summary: dict[str, Any]) -> Run:
         self.store.update(status=status, summary=summary, reason=None)

@@ -12,21 +12,18 @@ import numpy as np
 from rlkit.compute import PHASES, Ledger, Shape, Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream
-from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped
 from rlkit.evaluation import summarise
 from rlkit.results.store import ANSWER, RunStore, eval_row, read_jsonl
 from rlkit.rewards import grading_metrics
-from rlkit.samplers.rollouts import acts
 from rlkit.training.batches import comparable
 from rlkit.training.checks import problems
-from rlkit.training.metrics import Tracker, rollout_summary
+from rlkit.training.metrics import SAMPLES_KEPT, Tracker, rollout_summary
 from rlkit.types import Reward, Rollout, Task
 from rlkit.verl.compute_score import AnswerReader, Tail
 from rlkit.verl.processes import Files
 
 PATIENCE = 15.0  # seconds that answers of a logged step may take to show in a shared folder
-SAMPLES_KEPT = 8
 MISSING = "verl returned no answer"
 VALIDATION = ("val-core/", "val-aux/")  # verl's means over bootstraps; the store has pass@k instead
 TRAINED = "training/global_step"  # in the metrics of a step that trained
@@ -111,8 +108,6 @@ class Results:
         rollouts = _rollouts(rows, c.data.train_batch_size, c.rollout.n)
         metrics = rollout_summary(rollouts, c.rollout.n) | grading_metrics([r.reward for r in rollouts])
         metrics |= self.stream.exposure(step)
-        if acted := [r for r in rollouts if acts(r.task)]:
-            metrics |= rollout_metrics(acted)
         kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, step)
         self._account(step, rollouts, [rollouts[i] for i in kept])
         self._log_samples(step, rows)
@@ -122,11 +117,8 @@ class Results:
         """FLOPs of a step. The sampler computes a group's prompt once; verl's trainer, for every sequence."""
         c, ledger = self.config, self.ledger
         critic = c.algorithm.adv_estimator == "gae"
-        lengths, trained = ([(len(r.prompt_ids), len(r.response_ids)) for r in rs] for rs in (rollouts, kept))
-        ledger.add("rollout", self.shape.forward(Work.of([s for s, _ in lengths[:: c.rollout.n]], lengths)))
-        ledger.sequences(self.shape, sum(s for s, _ in lengths), sum(t for _, t in lengths))
-        ledger.turns += sum(r.turns for r in rollouts)
-        ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
+        ledger.sampled(self.shape, rollouts, c.rollout.n)
+        trained = [(len(r.prompt_ids), len(r.response_ids)) for r in kept]
         work = Work.of([s for s, _ in trained], trained)
         forward = self.shape.forward(work)
         ledger.add("old_log_prob", forward)
@@ -176,13 +168,6 @@ class Results:
             if kind not in self._warned:
                 self._warned.add(kind)
                 warnings.warn(f"step {self.step}: {sentence}", stacklevel=3)
-
-    def summary(self) -> dict[str, Any]:
-        """Of the run so far: steps, its first and its last evaluation, FLOPs and seconds."""
-        found = self.store.info.get("evaluations", {})
-        first, last = (found[choice(found, key=int)] if found else None for choice in (min, max))
-        done = {"steps": self.step, "first": first, "last": last}
-        return done | {"flops": self.ledger.total, "seconds": self.ledger.seconds.get("step", 0.0)}
 
 
 def _evaluated(data: dict[str, Any]) -> bool:
