@@ -18,7 +18,7 @@ from scipy.special import gammaln
 from scipy.stats import beta
 
 from rlkit.errors import UserError
-from rlkit.results.store import eval_row
+from rlkit.results.store import RunStore, eval_row
 from rlkit.seeds import derive
 from rlkit.types import Sampler, Task
 
@@ -135,6 +135,13 @@ class EvaluationResult:
     rows: list[dict[str, Any]]
     metrics: dict[str, float]
     pass_at_1: Interval | None
+
+    def keep(self, store: RunStore, step: int) -> None:
+        """Write it as that of a step: the rows, and pass@1 in run.json."""
+        store.log_evals(step, self.rows)
+        if self.pass_at_1:
+            summary = dict(zip(("pass@1", "low", "high", "tasks"), self.pass_at_1, strict=True))
+            store.update(evaluations=store.info.get("evaluations", {}) | {str(step): summary})
 
 
 def measure(

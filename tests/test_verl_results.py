@@ -192,6 +192,7 @@ def test_what_spoils_a_step_is_told_once_as_of_a_local_run_and_a_gap_may_end_it(
         reader.poll()
     told = "\n".join(str(warning.message) for warning in caught)
     assert re.fullmatch(r".*broke down \(reward/killed.*\n.*got equal rewards.*\n.*differ by 0\.3 nats a token.*", told)
+    assert store.info["warnings"].keys() == {"undecided verdicts", "equal rewards", "gap"}
     assert rlkit.read(store.folder, "reward/killed").value.tolist() == [1.0, 1.0]
     with pytest.raises(RunStopped, match=r"differ by 0\.3 nats a token"):
         results(store, verl, config(rollout__sync_check_freq=1)).poll()

@@ -143,6 +143,8 @@ class RunStore:
                 write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
         if (evals := self._evals()) is not None:
             self._replace_evals(evals[evals["step"] <= step])
+        evaluations = self.info.get("evaluations", {})
+        self.update(evaluations={k: v for k, v in evaluations.items() if int(k) <= step})
 
     def _evals(self) -> pd.DataFrame | None:
         path = self.folder / "evals.parquet"

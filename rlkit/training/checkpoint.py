@@ -140,7 +140,6 @@ def _fork(run: "TrainingRun", folder: Path, step: int) -> None:
     if kept is not None and (best := folder_of(parent / BEST, kept)).is_dir():
         shutil.copytree(best, run.store.folder / BEST / best.name, dirs_exist_ok=True)
     evaluations = read_json(parent / "run.json").get("evaluations", {})
-    evaluations = {k: v for k, v in evaluations.items() if int(k) <= step}
     run.store.update(parent={"run": parent.name, "step": step}, evaluations=evaluations)
 
 

@@ -12,7 +12,7 @@ from rlkit.config.algorithm import ESTIMATORS
 from rlkit.config.model import is_ladder
 from rlkit.data import TaskStream, held_out
 from rlkit.data.prompt_lengths import countable
-from rlkit.errors import UserError, did_you_mean
+from rlkit.errors import RunStopped, UserError, did_you_mean
 from rlkit.models.shapes import WINDOW, at_hand, config_json
 from rlkit.rewards import scorer_of
 
@@ -128,8 +128,9 @@ def warn_of_defaults(config: RunConfig) -> None:
             warnings.warn(f"{said}: set it; verl's default is {verls}.", stacklevel=2)
 
 
-def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[str, str]]:
-    """(kind, sentence) of everything in a step's metrics that a person should look at."""
+def problems(metrics: Mapping[str, float], config: RunConfig, step: int) -> Iterator[tuple[str, str]]:
+    """(kind, sentence) of everything in a step's metrics that a person should look at. Raises RunStopped for a gap of
+    log-probs where `rollout.sync_check_freq` asks for that."""
     m = defaultdict[str, float](float, metrics)
     cut, broken, gap = m["response_length/clip_ratio"], m["reward/grader_exceptions"], m["policy/logprob_gap"]
     late = "reward/timeouts" if m["reward/killed"] <= UNDECIDED < m["reward/timeouts"] else "reward/killed"
@@ -155,4 +156,8 @@ def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[
             f"The sampler's and the trainer's log-probs differ by {gap:.3g} nats a token, more than "
             f"rollout.max_logprob_gap = {bound:g}: the policy is not the one that sampled."),
     }  # fmt: skip
-    yield from ((kind, sentence) for kind, (wrong, sentence) in told.items() if wrong)
+    for kind, (wrong, sentence) in told.items():
+        if wrong and kind == "gap" and config.rollout.sync_check_freq:
+            raise RunStopped(f"At step {step}: {sentence}")
+        if wrong:
+            yield kind, sentence

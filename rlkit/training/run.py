@@ -176,9 +176,7 @@ class TrainingRun:
         if self.step == 1 or self.due(self.config.trainer.test_freq):
             shown = list(enumerate(rollouts))[:: max(1, len(rollouts) // SAMPLES_KEPT)]
             self.store.log_samples(self.step, [sample_row(self.policy, r, i // n) for i, r in shown])
-        for kind, sentence in problems(self.metrics, self.config):
-            if kind == "gap" and self.config.rollout.sync_check_freq:
-                raise RunStopped(f"At step {self.step}: {sentence}")
+        for kind, sentence in problems(self.metrics, self.config, self.step):
             self.warn(sentence, kind)
 
     def warn(self, message: str | None, kind: str | None = None) -> None:
@@ -213,13 +211,8 @@ class TrainingRun:
                 limits=self.limits(section.temperature, section.top_p), seed=derive("eval", c.seed, self.step),
                 suites=self.stream.suites,
             )  # fmt: skip
-        self.store.log_evals(self.step, result.rows)
+        result.keep(self.store, self.step)
         self.metrics |= result.metrics
-        known = {k: v for k, v in self.store.info.get("evaluations", {}).items() if int(k) <= self.step}
-        if result.pass_at_1:
-            value, low, high, prompts = result.pass_at_1
-            known[str(self.step)] = {"pass@1": value, "low": low, "high": high, "tasks": prompts}
-        self.store.update(evaluations=known)
         watched = [m for m in (c.trainer.early_stop.metric, c.trainer.keep_best) if m in result.metrics]
         self.evaluated[self.step] = {m: v for m in watched if not math.isnan(v := result.metrics[m])}
         if self.best(c.trainer.keep_best) == self.step:

@@ -12,7 +12,6 @@ import numpy as np
 from rlkit.compute import PHASES, Ledger, Shape, Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream
-from rlkit.errors import RunStopped
 from rlkit.evaluation import summarise
 from rlkit.results.store import ANSWER, RunStore, eval_row, read_jsonl
 from rlkit.rewards import grading_metrics
@@ -57,8 +56,6 @@ class Results:
         step was never logged: its answers, in the log of an earlier attempt, are counted now.
         """
         self.store.truncate(step)
-        evaluations = self.store.info.get("evaluations", {})
-        self.store.update(evaluations={k: v for k, v in evaluations.items() if int(k) <= step})
         if lines := list(read_jsonl(self.store.folder / "metrics.jsonl")):
             self.ledger, self.step = _ledger(lines[-1]), int(lines[-1]["step"])
         for folder in self.files.earlier if self.step < step else ():
@@ -154,20 +151,17 @@ class Results:
             for task, sample in ((task, k) for task in tasks for k in range(self.config.evaluation.n)):
                 rows.append(eval_row(task, sample, found.get((task.id, sample), lost)) | of)
         result = summarise(rows, self.config.evaluation.pass_at)
-        self.store.log_evals(step, result.rows)
-        if result.pass_at_1:
-            summary = dict(zip(("pass@1", "low", "high", "tasks"), result.pass_at_1, strict=True))
-            self.store.update(evaluations=self.store.info.get("evaluations", {}) | {str(step): summary})
+        result.keep(self.store, step)
         return result.metrics
 
     def _tell(self, metrics: dict[str, float]) -> None:
         """Warn of what spoils a step, of each kind once. Raises RunStopped for a gap of log-probs that is checked."""
-        for kind, sentence in problems(metrics, self.config):
-            if kind == "gap" and self.config.rollout.sync_check_freq:
-                raise RunStopped(f"At step {self.step}: {sentence}")
+        for kind, sentence in problems(metrics, self.config, self.step):
             if kind not in self._warned:
                 self._warned.add(kind)
-                warnings.warn(f"step {self.step}: {sentence}", stacklevel=3)
+                told = f"step {self.step}: {sentence}"
+                self.store.update(warnings={kind: told, **self.store.info.get("warnings", {})})
+                warnings.warn(told, stacklevel=3)
 
 
 def _evaluated(data: dict[str, Any]) -> bool:
