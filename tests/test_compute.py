@@ -49,7 +49,8 @@ def test_work_counts_visible_keys_and_each_prompt_once():
 def test_a_ledger_counts_every_sequence_with_its_own_prompt_and_survives_a_checkpoint():
     shape, ledger, copy = Shape.of(tiny.model()), Ledger(), Ledger()
     assert shape.non_embedding == sum(p.numel() for p in tiny.model().parameters()) - 40 * 32
-    rollout = Rollout(Task.ask("toy", "q", "a"), *(np.zeros(size) for size in (50, 25, 25, 25)), "stop")
+    prompt, response = np.zeros(50, np.int64), np.ones(25, np.int64)
+    rollout = Rollout(Task.ask("toy", "q", "a"), prompt, response, response, -response, "stop")
     assert ledger.sampled(shape, [rollout] * 2, 2) == 150
     ledger.add("update", 5.0)
     ledger.optimizer_steps = 3
