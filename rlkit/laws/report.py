@@ -148,6 +148,10 @@ def _estimates(fit: "LawFit") -> Iterator[str]:
     """Parameters at a bound, an asymptote out of reach, a doubtful optimum, resamples that were lost or ran away."""
     for name, bound in fit.at_bound.items():
         yield f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
+    influence = np.abs(fit.problem.jacobian(fit.z[None])[0]).max(axis=1) / np.std(fit.observed)
+    if idle := [p for p in fit.law.free if influence[fit.law.parameters.index(p)] < 1e-6 and p not in fit.at_bound]:
+        told = "their values and intervals say nothing"
+        yield f"{' and '.join(idle)} do not change the prediction at the optimum: {told}."
     if fit.law.identified_by is not None:
         asymptote, middle, column = fit.law.identified_by
         reach, name = float(fit.table.columns[column].max() / fit.params[middle]), fit.table.names[column]
