@@ -29,7 +29,7 @@ def write_page(notebook: Path) -> Path:
     name = notebook.stem
     body, resources = MarkdownExporter().from_notebook_node(book, {"unique_key": name, "output_files_dir": "."})
     PAGES.mkdir(exist_ok=True)
-    for old in PAGES.glob(f"{name}_*.png"):
+    for old in PAGES.glob(f"{name}_[0-9]*.png"):
         old.unlink()
     for path, data in resources["outputs"].items():
         picture = Image.open(io.BytesIO(data)).convert("RGB")

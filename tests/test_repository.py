@@ -29,6 +29,8 @@ def test_files_of_the_package_that_pages_name_and_readme_s_links_are_there():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     named = {name for page in pages for name in re.findall(r"`(rlkit/[\w/.]+)`", page.read_text())}
     assert len(named) > 20 and [name for name in sorted(named) if not (ROOT / name).exists()] == []
+    shown = [(page.parent / name) for page in pages for name in re.findall(r"!\[[^]]*\]\(([^):]+)\)", page.read_text())]
+    assert len(shown) > 100 and [path for path in shown if not path.exists()] == []
 
 
 def test_every_dependency_has_a_reason_and_is_imported():

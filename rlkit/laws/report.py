@@ -151,7 +151,7 @@ def _estimates(fit: "LawFit") -> Iterator[str]:
     influence = np.abs(fit.problem.jacobian(fit.z[None])[0]).max(axis=1) / np.std(fit.observed)
     if idle := [p for p in fit.law.free if influence[fit.law.parameters.index(p)] < 1e-6 and p not in fit.at_bound]:
         told = "their values and intervals say nothing"
-        yield f"{' and '.join(idle)} do not change the prediction at the optimum: {told}."
+        yield f"{', '.join(idle)} do not change the prediction at the optimum: {told}."
     if fit.law.identified_by is not None:
         asymptote, middle, column = fit.law.identified_by
         reach, name = float(fit.table.columns[column].max() / fit.params[middle]), fit.table.names[column]
