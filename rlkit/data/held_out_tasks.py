@@ -52,8 +52,7 @@ def suites(config: RunConfig, left_out: Counter[str]) -> dict[str, list[Task]]:
         elif size is None:
             problem = ", whose problems never end: name it in evaluation.sources, which draws evaluation.size of them."
         elif not kept:
-            limit = config.data.max_prompt_length
-            problem = f", which has no task of at most data.max_prompt_length ({limit}) tokens."
+            problem = f", which has no task of at most data.max_prompt_length ({config.data.max_prompt_length}) tokens."
         if problem:
             raise UserError(f"evaluation.suites has {name}{problem}")
         found[name] = kept

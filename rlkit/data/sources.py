@@ -49,8 +49,8 @@ class File(Source):
 
     def tasks(self, indices: Sequence[int]) -> list[Task]:
         stored, numbers = _stored(self.path, _versions.get(self.path) or version(self.path)), list(indices)
-        found = [] if isinstance(stored, list) or not numbers else stored[numbers].to_pylist()
-        found = found or [stored[k] for k in numbers]
+        arrow = numbers and not isinstance(stored, list)
+        found = stored[numbers].to_pylist() if arrow else [stored[k] for k in numbers]
         return [rows.to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
 
 
