@@ -10,10 +10,8 @@ import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
-from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)  # str.lower makes two characters of some, such as İ
 _LINE = 200  # characters; a longer response is no bare answer
 _MOST_BOXES = 50  # of one answer
 _FENCE = re.compile(r"(?<![`~])(?:`{3,}|~{3,})")
@@ -204,7 +202,7 @@ def choice_letter(text: str, described: bool = False) -> str | None:
 def tagged(response: str) -> str | None:
     """Content of the last complete `<answer>…</answer>` outside the reasoning, in any letter case."""
     text = after_thinking(response)
-    lower = text.translate(_LOWER)
+    lower = text.replace("İ", "i").lower()  # İ alone has two characters in lower case
     end = lower.rfind("</answer>")
     start = lower.rfind("<answer>", 0, max(end, 0))
     return text[start + len("<answer>") : end] if start >= 0 else None
@@ -235,7 +233,7 @@ def marked(response: str) -> str:
     box, the only fence or an answer line; else nothing."""
     text, inside = after_thinking(response), tagged(response)
     box = last_box(text)
-    if box and (inside is None or box[0] > text.translate(_LOWER).rfind("<answer>")):
+    if box and (inside is None or box[0] > text.replace("İ", "i").lower().rfind("<answer>")):
         inside = box[1]
     blocks = fences(text if inside is None else inside)
     if len(blocks) == 1 and (inside is None or re.fullmatch(r"\s*(```|~~~)[\s\S]*\1\s*", inside)):
