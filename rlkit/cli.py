@@ -16,7 +16,7 @@ import typer
 
 from rlkit.config import RewardConfig, RunConfig, load
 from rlkit.errors import RunStopped, UserError, did_you_mean, plain_warnings
-from rlkit.params import parse_overrides, settings, validate
+from rlkit.params import parse_overrides, read_yaml, settings, validate
 from rlkit.serving import MAX_CONCURRENT, TIMEOUT
 from rlkit.studies.file import load_one
 
@@ -76,7 +76,10 @@ def _scaled(params: Path, scale: str, root: Path) -> Path:
     if scale == "full":
         return params
     from rlkit.config.tiny import write_tiny
+    from rlkit.studies.file import read_study
 
+    if "run" in read_yaml(params):
+        read_study(params, {})  # a wrong file is an error before another one is made of it
     target = write_tiny(params, root)
     typer.echo(f"wrote {target}", err=True)
     return target

@@ -13,6 +13,7 @@ from rlkit.config.tiny import reduced, write_tiny
 from rlkit.errors import UserError
 from rlkit.models.shapes import LADDER
 from rlkit.params import read_yaml
+from rlkit.studies.file import load_one
 from rlkit.studies.plan import make_plan
 
 FILES = {path.stem: read_yaml(path) for path in sorted(Path("params").glob("*.yaml"))}
@@ -66,6 +67,15 @@ def test_variants_of_a_recipe_are_trained_in_its_reduced_form(tmp_path):
     assert len(plan.runs) == 8
     for run in plan.runs[::3]:
         assert rlkit.train(run.config, root=tmp_path, progress=False).status == "finished"
+
+
+@pytest.mark.parametrize("text", ["variants: [a]", "variants: {a: [1]}", "grid: {rollout.n: 4}", "seeds: 3"])
+def test_a_wrong_file_of_a_study_is_told_as_without_a_scale(tmp_path, text):
+    (file := tmp_path / "wrong.yaml").write_text(f"run: {{}}\n{text}\n")
+    told = CliRunner().invoke(cli.app, ["study", str(file), "--scale", "tiny", "--root", str(tmp_path)])
+    assert isinstance(told.exception, UserError) and text.partition(":")[0] in str(told.exception)
+    with pytest.raises(UserError):
+        load_one(file, {"variant": "a"})
 
 
 def test_the_command_line_writes_the_reduced_form_and_says_where(tmp_path):

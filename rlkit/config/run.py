@@ -177,11 +177,12 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunCon
     content, dotted = read_yaml(path), dict(overrides or {})
     if "run" in content and isinstance(content["run"], dict):
         if "variant" in dotted:
-            variants, name = content.get("variants") or {}, str(dotted.pop("variant"))
-            if name not in variants:
-                told = f"{did_you_mean(name, variants)} It has: {', '.join(variants) or 'none'}."
+            variants, name = content.get("variants"), str(dotted.pop("variant"))
+            known = {str(k): v or {} for k, v in variants.items()} if isinstance(variants, dict) else {}
+            if not isinstance(known.get(name), dict):
+                told = f"{did_you_mean(name, known)} It has: {', '.join(known) or 'none'}."
                 raise UserError(f"{path} has no variant {name!r}.{told}")
-            dotted = {**(variants[name] or {}), **dotted}
+            dotted = {**known[name], **dotted}
         content = {"study": content.get("study", Path(path).stem), **content["run"]}
     return validate(RunConfig, override(content, dotted), where=str(path))
 
