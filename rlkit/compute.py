@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -37,7 +38,7 @@ class Work:
     def of(cls, prompts: list[int], responses: list[tuple[int, int]]) -> Work:
         """Count a pass from prompt lengths (each distinct prompt once) and (prompt length, response length)
         of every sequence. The last response token is predicted but never an input."""
-        starts, (s, t) = np.array(prompts, float), np.reshape(responses, (-1, 2)).T
+        starts, (s, t) = np.array(prompts, float), np.fromiter(chain(*responses), float).reshape(-1, 2).T
         inputs = np.maximum(t - 1, 0.0)
         pairs = (starts * (starts + 1) / 2).sum() + (inputs * s + inputs * (inputs + 1) / 2).sum()
         return cls(float(starts.sum() + inputs.sum()), float(pairs), float(t.sum()))
