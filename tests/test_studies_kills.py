@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
+from cases import DATA
 from resumed import differences
 from study_folder import write_notebook
 
@@ -21,16 +21,6 @@ KILLS = 20
 TRAIN = Path(__file__).parents[1] / "notebooks" / "train.ipynb"
 
 
-def small(steps: int) -> dict:
-    return {
-        "model": {"path": "ladder-30k", "warm_start": {"steps": 20}},
-        "data": {"train_batch_size": 4, "max_prompt_length": 32, "max_response_length": 8},
-        "rollout": {"n": 4}, "evaluation": {"size": 8, "n": 2},
-        "trainer": {"total_training_steps": steps, "save_freq": 3, "test_freq": 5, "num_threads": 1,
-                    "device": "cpu", "max_actor_ckpt_to_keep": 2},
-    }  # fmt: skip
-
-
 def logged(folder: Path) -> int:
     return max((row["step"] for row in read_jsonl(folder / "metrics.jsonl")), default=-1)
 
@@ -38,16 +28,12 @@ def logged(folder: Path) -> int:
 @pytest.mark.slow(reason="starts a study twenty-two times")
 @pytest.mark.timeout(3600)
 def test_a_study_killed_at_random_moments_ends_with_the_bits_of_one_that_is_not(tmp_path, monkeypatch):
-    content = {
-        "study": "kills", "run": small(60), "grid": {"actor.optim.lr": [1e-4, 1e-3]}, "seeds": [0, 1],
-        "analysis": {"notebook": "notebooks/nothing.ipynb"},
-    }  # fmt: skip
     for name in ("whole", "killed"):  # each with its own warm start
         (notebooks := tmp_path / name / "notebooks").mkdir(parents=True)
         shutil.copy(TRAIN, notebooks)
         write_notebook(notebooks / "nothing.ipynb", "study = ''")
         (tmp_path / name / "params").mkdir()
-        (tmp_path / name / "params" / "kills.yaml").write_text(yaml.safe_dump(content))
+        shutil.copy(DATA / "study_to_kill.yaml", tmp_path / name / "params" / "kills.yaml")
     command = [sys.executable, "-m", "rlkit", "study", "params/kills.yaml", "--workers", "2"]
     said = subprocess.run(command, cwd=tmp_path / "whole", capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + said.stderr

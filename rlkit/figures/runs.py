@@ -232,8 +232,7 @@ def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass
     ends = [table[table["when"] == when] for when in ("before", "after")]
     caution = summary.unequal_steps(table) if "steps" in table else ""
     held = ends[0]["held_out"] if "held_out" in table else [False] * len(ends[0])
-    marks = [" (held\N{NO-BREAK SPACE}out)" if out else "" for out in held]
-    names = [f"{cell}{mark}" for cell, mark in zip(ends[0]["cell"], marks, strict=True)]
+    names = [cell + " (held\N{NO-BREAK SPACE}out)" * bool(out) for cell, out in zip(ends[0]["cell"], held, strict=True)]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(names))
         for rows, when, face in zip(ends, ("before", "after"), ("white", "0.4"), strict=True):
@@ -282,8 +281,7 @@ def transfer(evals: pd.DataFrame, venue: str = "neurips") -> Drawing:
         row = {"cell": cell, "data_source": source, "change of pass@1": mean.value}
         rows.append({**row, "low": mean.low, "high": mean.high, "tasks": mean.prompts})
     table = pd.DataFrame(rows)
-    texts = [f"{r['change of pass@1']:+z.2f}\n[{r['low']:+z.2f}, {r['high']:+z.2f}]" for r in rows]
-    texts = [text.replace("-", "−") for text in texts]
+    texts = [f"{r['change of pass@1']:+z.2f}\n[{r['low']:+z.2f}, {r['high']:+z.2f}]".replace("-", "−") for r in rows]
     wide = table.assign(text=texts).pivot(index="cell", columns="data_source")
     cells = [cell for cell in looks(evals, "cell") if cell in wide.index]
     changes, texts = wide["change of pass@1"].loc[cells], wide["text"].loc[cells]
