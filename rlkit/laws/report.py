@@ -150,8 +150,8 @@ def _estimates(fit: "LawFit") -> Iterator[str]:
         yield f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
     influence = np.abs(fit.problem.jacobian(fit.z[None])[0]).max(axis=1) / np.std(fit.observed)
     if idle := [p for p in fit.law.free if influence[fit.law.parameters.index(p)] < 1e-6 and p not in fit.at_bound]:
-        told = "their values and intervals say nothing"
-        yield f"{', '.join(idle)} do not change the prediction at the optimum: {told}."
+        told = "neither value nor interval says anything"
+        yield f"The prediction at the optimum does not depend on {', '.join(idle)}: {told}."
     if fit.law.identified_by is not None:
         asymptote, middle, column = fit.law.identified_by
         reach, name = float(fit.table.columns[column].max() / fit.params[middle]), fit.table.names[column]
