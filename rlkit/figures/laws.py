@@ -123,7 +123,7 @@ def _lines(
     """A curve with its confidence band for each group or, of one law of several columns, for each combination of the
     columns that do not vary along it; through the points of each group, by default those that were fitted. `known`:
     the looks of groups."""
-    lines: list[tuple[str, tuple[float, ...], pd.DataFrame, pd.DataFrame]] = []
+    lines: list[tuple[str, tuple[Any, ...], pd.DataFrame, pd.DataFrame]] = []
     tables, several = [], "" not in fits
     for group, fit in fits.items():
         if several and len(fit.law.columns) > 1:
@@ -134,7 +134,8 @@ def _lines(
         y, others = fit.table.names["y"], [str(c) for c in grid if c != along]
         if y in paper_style.SHARES:
             band[["low", "high"]] = band[["low", "high"]].clip(0, 1)
-        for key, part in band.groupby(others) if others else [((), band)]:
+        parts: Any = band.groupby(others) if others else [((), band)]
+        for key, part in parts:
             same: Any = np.isclose(own[others].to_numpy(float), np.asarray(key, float)).all(axis=1)
             lines.append((", ".join(map(short, key)) or str(group), key, part, own[same]))
         tables += [own.assign(part="point"), band.assign(part="law", group=group)]
@@ -164,7 +165,8 @@ def _lines(
             _log_axes(ax, band[along], fit)
             label_axes(ax, along, y)
         for i, key in enumerate(rest if panels else ()):
-            axes[0].plot([], [], **look(i) | {"color": "0.4"}, label=", ".join(map(short, key)))
+            grey: Any = look(i) | {"color": "0.4", "label": ", ".join(map(short, key))}
+            axes[0].plot([], [], **grey)
         paper_style.outer_labels(axes)
         words = [LABELS.get(name, name) for name in others]
         title = f"panels: {words[0]}; lines: {', '.join(words[1:])}" if panels else ", ".join(words)
