@@ -89,7 +89,7 @@ def _plan_run(config: RunConfig, root: Path) -> None:
     """Say what a run would do and whether it fits; of a run on verl its command, and write its configuration."""
     typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
     from rlkit.sizing.doctor import fit
-    from rlkit.studies.status import run_plan
+    from rlkit.studies.dry_run import run_plan
     from rlkit.training.checks import preflight
 
     local = config.trainer.backend == "local"
@@ -140,8 +140,9 @@ def quickstart(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the runs and their cost.")] = False,
     root: Root = Path("outputs"),
 ) -> None:
-    """Train eighteen small models, fit a law over their sizes and draw it: the study params/quickstart.yaml, which is
-    written into this folder where it lacks it."""
+    """Train eighteen small models, fit a law over their sizes and draw it.
+
+    The study is params/quickstart.yaml, which is written into this folder where it lacks it."""
     from rlkit.files import write_text
 
     file = Path("params/quickstart.yaml")
@@ -362,8 +363,9 @@ def serve(
         int | None, typer.Option(help="Tokens of a turn; default what the run was trained with.", min=1)
     ] = None,
 ) -> None:
-    """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest. Ctrl-C or SIGTERM ends it:
-    running requests have 30 s to finish."""
+    """Answer problems over HTTP with a trained policy.
+
+    POST /solve, /docs for the rest. Ctrl-C or SIGTERM ends it: running requests have 30 s to finish."""
     try:
         from rlkit.serving.http import Settings
         from rlkit.serving.http import serve as run_server

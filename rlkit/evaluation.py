@@ -161,7 +161,7 @@ def measure(
         apart = {"suite": suite} if suites else {}
         for i, r in enumerate(rollouts):
             assert r.reward is not None  # graded above
-            answer = {
+            answer = {  # the columns of rlkit.results.store.ANSWER
                 "correct": r.reward.correct, "value": r.reward.value, "error": r.reward.error,
                 "tokens": int(r.mask.sum()), "finish_reason": r.finish_reason,
                 "response": policy.decode(r.response_ids),

@@ -20,7 +20,7 @@ from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled
 from rlkit.params import override, validate
 from rlkit.samplers.cache import Replayed, decode_attention
-from rlkit.samplers.drawing import Settings, draw
+from rlkit.samplers.draw_tokens import Settings, draw
 from rlkit.samplers.torch import TorchSampler
 from rlkit.sizing.devices import device_named
 from rlkit.sizing.estimate import estimate

@@ -15,7 +15,7 @@ import torch
 from rlkit.samplers import cache
 from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.cache import FixedCache, Replayed, decode_attention, fastest_attention
-from rlkit.samplers.drawing import Settings, draw, nucleus
+from rlkit.samplers.draw_tokens import Settings, draw, nucleus
 from rlkit.samplers.torch import TorchSampler
 
 SETTINGS = Settings(temperature=1.0, top_p=1.0)

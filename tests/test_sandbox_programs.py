@@ -21,7 +21,8 @@ from rlkit.config import RewardConfig
 from rlkit.domains.grading import Grading
 from rlkit.errors import UserError
 from rlkit.sandbox import levels, programs, reading
-from rlkit.sandbox.levels import LIMITS, OUTPUT, Jail, choose
+from rlkit.sandbox.levels import Jail, choose
+from rlkit.sandbox.limits import LIMITS, OUTPUT
 
 SCRIPTS = dict(cases("sandbox_scripts"))
 # Where RLKIT_REQUIRE_SANDBOX is set (.ci/run), these tests fail without bubblewrap instead of being skipped.

@@ -23,9 +23,10 @@ from rlkit.sizing.devices import DEVICES, device_named
 from rlkit.sizing.doctor import fit
 from rlkit.sizing.estimate import estimate, expected_lengths
 from rlkit.sizing.memory import total
+from rlkit.studies.dry_run import run_plan
 from rlkit.studies.file import load_one
 from rlkit.studies.plan import make_plan
-from rlkit.studies.status import duration, run_plan
+from rlkit.studies.status import duration
 
 
 def has_gpu(monkeypatch, line: str = "NVIDIA H200, 143771 MiB"):

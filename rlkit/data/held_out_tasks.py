@@ -1,4 +1,5 @@
-"""The tasks that a run is measured on and never trained on: held-out ones and suites; and how tasks are drawn."""
+"""The tasks that a run is measured on: held-out ones and suites, which stream.py keeps out of training; how tasks are
+drawn."""
 
 import itertools
 from collections import Counter

@@ -20,7 +20,7 @@ from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import missing_compiler
 from rlkit.models.logprobs import logits_of
 from rlkit.models.shapes import row_bucket
-from rlkit.samplers.drawing import Settings, draw
+from rlkit.samplers.draw_tokens import Settings, draw
 
 COMPACT_BELOW = 0.75  # re-pack the batch when fewer than this share still run; re-packing copies the cache
 

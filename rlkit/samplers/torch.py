@@ -17,7 +17,7 @@ from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import EAGER, Kernels
 from rlkit.models.shapes import row_bucket, width_bucket
 from rlkit.samplers.cache import FixedCache, GrowingCache, Reading, Replayed
-from rlkit.samplers.drawing import Settings, require_numbers
+from rlkit.samplers.draw_tokens import Settings, require_numbers
 from rlkit.types import Finished, Sample
 
 PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activations of more would fill a GPU

@@ -14,7 +14,7 @@ import torch
 from rlkit.compute import Shape
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, adapted_weights, granted, keep_to_share, save_model
-from rlkit.samplers.drawing import require_numbers
+from rlkit.samplers.draw_tokens import require_numbers
 from rlkit.samplers.vllm_memory import FREE, GIB, SLEEPS_ABOVE, beside_cache
 from rlkit.types import Finished, Sample
 

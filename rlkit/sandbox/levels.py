@@ -26,19 +26,12 @@ from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple
 
 from rlkit.errors import UserError
+from rlkit.sandbox.limits import ENVIRONMENT, LIMITS, OUTPUT
 from rlkit.sandbox.plain import Channel, Lost
 
 PROMISED = ("numpy", "sortedcontainers", "pytest")
 """Packages that programs count on: without one a program that imports it cannot be judged."""
-ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0",
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-}  # fmt: skip
-"""All that a program finds in its environment."""
-LIMITS = {"AS": 1 << 30, "FSIZE": 64 << 20, "NPROC": 64, "NOFILE": 256, "CORE": 0}
-"""What a program may use, by `resource`'s names; AS (bytes) also for all processes together, FSIZE of all files."""
 LOCKS = Path("/run")  # where the users that programs have are marked, if it can be written
-OUTPUT = 16 << 20  # bytes of standard output, and of standard error
 _PACKAGES = (  # what bubblewrap shows of the installed packages
     "numpy numpy.libs sortedcontainers py.py pytest _pytest pluggy iniconfig packaging pygments".split()  # noqa: SIM905
 )

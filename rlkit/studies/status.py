@@ -1,6 +1,5 @@
-"""What the terminal shows of runs and studies: a plan with its cost, how far each run is, and how it ended."""
+"""What the terminal shows of runs and studies: how far each run is, and how it ended (dry_run.py: what is to come)."""
 
-import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,13 +15,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rlkit.config import RunConfig
 from rlkit.config.run import labels
 from rlkit.params import flatten
 from rlkit.results.read import planned_runs, run_folders
 from rlkit.results.run_state import ACTIVE, config_of, kept_step, run_state
 from rlkit.results.store import read_json
-from rlkit.studies.file import inert_factors, inert_keys, inert_sentences
 
 if TYPE_CHECKING:
     from rlkit.studies.plan import Plan, PlannedRun
@@ -97,28 +94,6 @@ def _names(folders: Sequence[Path]) -> list[Text]:
     ]  # fmt: skip
 
 
-def run_plan(config: RunConfig, root: Path) -> str:
-    """What a run would do: its folder, what is trained, how far it is, and the cost of the rest, from its own steps."""
-    from rlkit.sizing.estimate import estimate, estimate_warm_start
-    from rlkit.training.warm_cache import to_make
-
-    folder, total = root / config.study / "runs" / config.id, config.trainer.total_training_steps
-    step, cost, pace = kept_step(folder), estimate(config), run_state(folder).pace
-    about = f"{cost.flops * (1 - step / total):.1e} FLOPs" if cost else "cost unknown"
-    if cost and config.trainer.backend == "local":
-        seconds, measured = cost.left(step, pace), " (measured)" if pace else ""
-        about += f", about {duration(seconds)} here: {pace or cost.step:.2g} s per step{measured}"
-    warm = to_make(config) if step < total else None
-    if warm is not None and (made := estimate_warm_start(config)):
-        about += f"\nbefore that a warm start of {config.model.warm_start.steps} steps: {made[0]:.1e} FLOPs, "
-        about += f"about {duration(made[1])} here; it is kept in {warm.parent} for the runs that share it"
-    standing = "all steps are done" if step >= total else f"continues at {step}/{total}" if step else "to do"
-    batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
-    head = f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}"
-    cautions = inert_sentences(inert_keys(config, flatten(config.model_dump(exclude_unset=True))))
-    return "\n".join([head, f"{standing}: {about}", *cautions])
-
-
 def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:
     """How a run ended: pass@1 before and after with intervals, where it is, and how a stopped one goes on."""
     lines = [f"{status}: {folder}"]
@@ -131,38 +106,6 @@ def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:
         kept = f"{counted(steps, 'step')} kept: {same} goes on from there"
         lines.append(kept if steps else f"it has no step yet: {same} begins it again")
     return "\n".join(lines)
-
-
-def show_plan(plan: "Plan", workers: int) -> None:
-    """Print the runs of a study with their estimated cost, and what `workers` at a time need for all of it."""
-    if not plan.to_do:
-        return say(f"Study {plan.config.study}: all {len(plan.runs)} runs are finished.")
-    table = Table("run", "held out", "FLOPs", "about", "status", title=f"Study {plan.config.study}")
-    rows = [(f"warm start of {name}", "", cost, "made once") for name, cost in plan.warm_starts.items()]
-    left = list(plan.warm_starts.values())
-    for run in plan.runs:
-        step, total = kept_step(run.folder), run.config.trainer.total_training_steps
-        cost, status = (math.nan, math.nan), "done" if run.finished else "trained, without its notebook"
-        if not run.trained:
-            share, (flops, seconds) = 1 - step / total, plan.costs[run.name]
-            cost, status = (share * flops, share * seconds), f"continues at {step}/{total}" if step else "to do"
-            left.append(cost)
-        rows.append((run.label, "yes" if run.held_out else "", cost, status))
-    for name, held, (flops, seconds), status in rows:
-        words = (f"{flops:.1e}", duration(seconds)) if math.isfinite(flops) else ("", "")
-        table.add_row(escape(name), held, *words, status)
-    console.print(table)
-    flops, ends = sum(cost for cost, _ in left), [0.0] * workers
-    for _, seconds in left:  # each on the worker that is free first
-        ends[ends.index(min(ends))] += seconds
-    words = f"{flops:.1e} FLOPs, about {duration(max(ends))} with {workers} at a time on an idle machine"
-    if not math.isfinite(flops):
-        words = "the cost is unknown where the model is not on this machine yet"
-    elif not left:
-        words = "trained, only their notebooks are missing"
-    say(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {words}.")
-    for caution in inert_sentences(inert_factors(plan.runs)):
-        say(caution, style="yellow")
 
 
 def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> None:

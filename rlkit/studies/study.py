@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from rlkit.results.run_state import run_state
 from rlkit.studies import status
+from rlkit.studies.dry_run import show_plan
 from rlkit.studies.executors import Executor, Job, LocalExecutor, make_executor
 from rlkit.studies.notebook import parameters_of
 from rlkit.studies.plan import Plan, PlannedRun, make_plan
@@ -67,7 +68,7 @@ def study(
     plan = make_plan(path, overrides, root, say=partial(print, file=sys.stderr, flush=True))
     chosen = make_executor(executor, workers, len(plan.runs), options)
     plan = plan.with_threads(chosen.threads)
-    status.show_plan(plan, chosen.workers)
+    show_plan(plan, chosen.workers)
     runs, failed = [run.id for run in plan.runs], dict[str, str]()
     if not dry_run:
         plan.record()

@@ -1,4 +1,5 @@
-"""The metrics that a step logs of its rollouts, its advantages and its update; Weights & Biases beside the store."""
+"""The metrics that a step logs of its rollouts and advantages, and means of those of its update (made in update.py:
+losses, gradient norms, rates); Weights & Biases beside the store."""
 
 import os
 from collections import defaultdict
