@@ -41,8 +41,7 @@ def test_no_scorer_runs_what_a_response_says(monkeypatch):
         honest = [("math__x", r"\boxed{3}", "4", None), ("math__x", r"\boxed{4}", "4", None)]
         attacks = list(rows(Path(folder, "mark")))
         rewards = router.grade_rows(attacks)
-        bought = [(a[0], a[1]) for a, r in zip(attacks, rewards, strict=True) if r.correct]
-        assert [x for x in bought if x[0] != "ifeval"] == []
+        assert [a[:2] for a, r in zip(attacks, rewards, strict=True) if r.correct] == []
         assert [r.correct for r in router.grade_rows(honest * 20)] == [False, True] * 20
         assert not list(Path(folder).iterdir())
 

@@ -39,8 +39,7 @@ class RewardConfig(Section):
     sandbox: Literal["auto", "bubblewrap", "rlimits", "unsafe"] = "auto"
     """Isolation of untrusted programs; auto is the best that works here."""
     partial_credit: bool = False
-    """Train on the share of tests, cells or instructions that are right (`parts.share`) instead of on all or
-    nothing."""
+    """Train on the share of tests or cells that are right (`parts.share`) instead of on all or nothing."""
     format_weight: Share = 0.0
     """Weight of the response's format in what trains: (1 - weight) · verdict + weight · format. Both are in the
     parts; what is reported is the verdict."""
