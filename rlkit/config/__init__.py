@@ -6,7 +6,8 @@ its defaults and checks; run.py puts them together, and tiny.py makes the reduce
 
 from rlkit.config.actor import Actor, Critic, Optimizer
 from rlkit.config.algorithm import Algorithm, RolloutCorrection
-from rlkit.config.data import Data, Evaluation
+from rlkit.config.data import Data
+from rlkit.config.evaluation import Evaluation
 from rlkit.config.model import LINEAR, Model
 from rlkit.config.reward import OverlongBuffer, RewardConfig
 from rlkit.config.rollout import RolloutConfig

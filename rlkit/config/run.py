@@ -14,7 +14,8 @@ from pydantic import Field, model_validator
 
 from rlkit.config.actor import Actor, Critic
 from rlkit.config.algorithm import Algorithm
-from rlkit.config.data import Data, Evaluation
+from rlkit.config.data import Data
+from rlkit.config.evaluation import Evaluation
 from rlkit.config.model import Model
 from rlkit.config.reward import RewardConfig
 from rlkit.config.rollout import RolloutConfig
