@@ -25,7 +25,8 @@ those that need the settings or the time left. The reward's value is the share t
 `reward.partial_credit` is set, and all or nothing otherwise."""
 
 _WHERE = "a file that `plugins` names, or under rlkit/domains/."
-scorers = Registry("data_source", "rlkit.domains", hint=f"Register a scorer with @scorer(name) in {_WHERE}")
+_OWN = f"Name a grader in reward.custom_reward_function, or register a scorer with @scorer(name) in {_WHERE}"
+scorers = Registry("data_source", "rlkit.domains", hint=_OWN)
 scorer = scorers.register
 _ROOMS = ("rlkit.domains", "rlkit.data.sources", "rlkit.environments.rollout")
 sources = Registry("source", *_ROOMS, hint=f"A source is a class in {_WHERE}")
