@@ -11,10 +11,10 @@ import mpmath
 
 from rlkit.domains.answers import choice_letter, paired
 from rlkit.domains.math import forms
+from rlkit.domains.math.equal_expressions import number, ratio_sign, same_expression
 from rlkit.domains.math.forms import Group, Relation, is_name, normalize, read_forms, squeeze
 from rlkit.domains.math.parse import FONT, STEPS, Unreadable, split, steps_left
 from rlkit.domains.math.units import Amount, same_amount, split_unit
-from rlkit.domains.math.values import number, ratio_sign, same_expression
 
 _LONGEST, _MOST_ITEMS, _MOST_INTERVALS = 2000, 200, 60  # characters that are read; parts of a list, of a set
 _BROKEN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rlkit.domains import vocabulary
+from rlkit.domains.math.equal_expressions import same_expression
 from rlkit.domains.math.parse import FONT, OF_ONE, is_wrapped, split
 from rlkit.domains.math.units import Amount, compound, split_unit
-from rlkit.domains.math.values import same_expression
 from rlkit.domains.table import NUMBERS
 
 _RAISED = ("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", "^")

@@ -10,8 +10,8 @@ import mpmath
 
 from rlkit.domains import vocabulary
 from rlkit.domains.answers import in_percent
+from rlkit.domains.math.equal_expressions import number, same_expression
 from rlkit.domains.math.parse import FONT
-from rlkit.domains.math.values import number, same_expression
 
 
 class Amount(NamedTuple):
