@@ -16,6 +16,7 @@ import typer
 
 from rlkit.config import RewardConfig, RunConfig, load
 from rlkit.errors import RunStopped, UserError, did_you_mean, plain_warnings
+from rlkit.files import existing, replacing, write_text
 from rlkit.params import parse_overrides, read_yaml, settings, validate
 from rlkit.serving import MAX_CONCURRENT, TIMEOUT
 from rlkit.studies.file import load_one
@@ -143,8 +144,6 @@ def quickstart(
     """Train eighteen small models, fit a law over their sizes and draw it.
 
     The study is params/quickstart.yaml, which is written into this folder where it lacks it."""
-    from rlkit.files import write_text
-
     file = Path("params/quickstart.yaml")
     if not file.exists():
         write_text(file, (Path(__file__).parent / "studies" / file.name).read_text(encoding="utf-8"))
@@ -408,7 +407,6 @@ def fit(
     """Fit a scaling law to a table from anywhere, or to the final points of a study."""
     import inspect
 
-    from rlkit.files import replacing, write_text
     from rlkit.laws import fit as fit_law
     from rlkit.laws.law import resolve
     from rlkit.laws.report import escaped
@@ -456,10 +454,7 @@ def _read_table(path: Path) -> "pd.DataFrame":
         ".jsonl": partial(pd.read_json, lines=True),
     }  # fmt: skip
     known = f"{', '.join(readers)}, or a results folder"
-    if not path.is_file():
-        near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.*")])
-        raise UserError(f"There is no file {path}.{near or f' Give one of {known}.'}")
-    if path.suffix not in readers:
+    if existing(path).suffix not in readers:
         raise UserError(f"{path} is not read: give one of {known}.")
     try:
         table = readers[path.suffix](path)

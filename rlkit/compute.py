@@ -157,7 +157,7 @@ class Ledger:
     """Running totals; `metrics()` is logged every step, `state_dict()` goes into every checkpoint."""
 
     flops: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0  # of steps
     train_6nt: float = 0.0
     prompt_tokens: int = 0
     response_tokens: int = 0
@@ -168,10 +168,6 @@ class Ledger:
     def add(self, phase: str, flops: float) -> None:
         """Add FLOPs to a phase, one of PHASES."""
         self.flops[phase] += flops
-
-    def time(self, phase: str, seconds: float) -> None:
-        """Add wall-clock seconds to a phase (any name)."""
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
     def sampled(self, shape: Shape, rollouts: Sequence[Rollout], n: int) -> int:
         """Count rollouts, `n` of each task side by side: the FLOPs of sampling them, with a group's prompt once; turns;
@@ -197,7 +193,7 @@ class Ledger:
         named = {f"compute/{phase}_flops": value for phase, value in self.flops.items()}
         return named | {
             "compute/total_flops": self.total, "compute/train_6nt_flops": self.train_6nt,
-            "compute/seconds": self.seconds.get("step", 0.0), "tokens/prompt": self.prompt_tokens,
+            "compute/seconds": self.seconds, "tokens/prompt": self.prompt_tokens,
             "tokens/response": self.response_tokens, "training/optimizer_steps": self.optimizer_steps,
             "training/turns": self.turns, "training/environment_steps": self.environment_steps,
         }  # fmt: skip
@@ -209,3 +205,5 @@ class Ledger:
         for name, value in state.items():
             setattr(self, name, value)
         self.flops = dict.fromkeys(PHASES, 0.0) | self.flops
+        if isinstance(self.seconds, dict):  # by phase, as checkpoints had them
+            self.seconds = self.seconds.get("step", 0.0)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from rlkit.errors import UserError
+from rlkit.errors import UserError, did_you_mean
 
 LEFT = 3600.0  # seconds after which the temporary of a process that is gone is removed
 _DISK_ERRORS = "ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "ENOTDIR", "EEXIST"
@@ -58,6 +58,14 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a whole text file in one step (see `replacing`)."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def existing(path: str | Path) -> Path:
+    """The path of a file that is there. Raises UserError, with the nearest name, where it is not."""
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"There is no file {path}.{did_you_mean(path.name, [p.name for p in path.parent.glob('*.*')])}")
+    return path
 
 
 def require_space(folder: str | Path, needed: int) -> None:

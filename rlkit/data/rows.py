@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tqdm.auto import tqdm
 
 from rlkit.errors import UserError, did_you_mean
-from rlkit.files import replacing
+from rlkit.files import existing, replacing
 from rlkit.types import Message, Task
 
 WRITTEN = ("index", "split", "json")  # keys of the extra_info that rlkit writes
@@ -27,15 +27,6 @@ SCHEMA = pa.schema({
 BATCH = 256  # rows that are read and written together
 REQUIRED = ("data_source", "prompt", "reward_model")
 _PASS_RATES = ("qwen2.5_7b_pass_rate", "qwen3_30b_pass_rate")  # of two models, in Guru's rows
-
-
-def existing(path: str | Path) -> Path:
-    """The path of a file that is there. Raises UserError, with the nearest name, where it is not."""
-    path = Path(path)
-    if not path.is_file():
-        beside = [p.name for p in path.parent.glob("*.*")] if path.parent.is_dir() else []
-        raise UserError(f"There is no file {path}.{did_you_mean(path.name, beside)}")
-    return path
 
 
 def read(path: str | Path) -> Iterator[dict[str, Any]]:

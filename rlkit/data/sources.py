@@ -18,6 +18,7 @@ from pydantic import field_validator
 from rlkit.data import rows
 from rlkit.domains import Source, sources
 from rlkit.errors import UserError, did_you_mean
+from rlkit.files import existing
 from rlkit.types import Task
 
 # Of each file, what it was when its rows were last counted: a run that has begun goes on with those rows.
@@ -26,7 +27,7 @@ _versions: dict[str, tuple[int, int]] = {}
 
 def version(path: str) -> tuple[int, int]:
     """Time of a file's last change (ns) and its size: another one is another content."""
-    found = rows.existing(path).stat()
+    found = existing(path).stat()
     return found.st_mtime_ns, found.st_size
 
 

@@ -52,10 +52,10 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def output_of(*command: str | Path) -> str | None:
-    """What a command prints; None where it does not exist, fails or takes longer than ten seconds."""
+def output_of(*command: str | Path, seconds: float | None = 10) -> str | None:
+    """What a command prints; None where it does not exist, fails or takes longer than these seconds."""
     with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True).stdout.strip()
     return None
 
 

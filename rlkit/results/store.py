@@ -14,6 +14,7 @@ All but the .jsonl logs are replaced in one step; a line of those that a crash c
 import json
 import os
 import socket
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -81,6 +82,7 @@ class RunStore:
 
     def __init__(self, folder: Path, lock: FileLock, config: RunConfig) -> None:
         self.folder, self._lock, self.info = folder, lock, read_json(folder / "run.json")
+        self._warned = set[str]()  # kinds
         self.checkpoints = folder / "checkpoints"
         for path in (self.folder / name for name in LOGS):
             # End a line that a crash cut: the next one stands alone.
@@ -111,6 +113,13 @@ class RunStore:
                 other = "begin another run (another study, or delete the folder)"
                 raise UserError(f"{self.folder} was begun with {told}. Restore what has changed, or {other}.")
         self.update(**fields)
+
+    def warn(self, kind: str, sentence: str) -> None:
+        """A warning, given once a kind and attempt; run.json keeps the first of each."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            self.update(warnings={kind: sentence, **self.info.get("warnings", {})})
+            warnings.warn(sentence, stacklevel=4)
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
         """Append one line to metrics.jsonl; a number that is not finite is stored as null: missing."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
-from rlkit.files import require_space, write_text
+from rlkit.files import existing, require_space, write_text
 from rlkit.rewards.grading import scorer_of
 from rlkit.rewards.pool import Router, Row
 from rlkit.sandbox.levels import choose
@@ -26,10 +26,8 @@ def score_file(path: str | Path, out: str | Path | None = None, config: RewardCo
 
     Returns the counts rows, correct and errors, and the path out. Raises UserError where the file is not there or has a
     line that is no such object, or `out` cannot be written."""
-    path, config = Path(path), config or RewardConfig()
+    path, config = existing(path), config or RewardConfig()
     out = Path(out) if out else path.with_name(path.stem + ".scored.jsonl")
-    if not path.is_file():
-        raise UserError(f"There is no file {path}.")
     if out.is_dir() or out.resolve() == path.resolve():
         raise UserError(f"{out} is the input itself or a folder: name another file with --out.")
     lines = enumerate(path.read_bytes().splitlines(), 1)

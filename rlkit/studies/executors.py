@@ -18,7 +18,7 @@ import psutil
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.results.machine import hardware, thread_limits, usable_cores
+from rlkit.results.machine import hardware, output_of, thread_limits, usable_cores
 from rlkit.results.run_state import last_lines
 from rlkit.results.store import read_json
 from rlkit.sizing.devices import MIB, Device, Gpu, gpus
@@ -202,10 +202,8 @@ class SlurmJob(Job):
 
     def _ask(self, *command: str) -> str:
         """What a command of Slurm prints of this job; nothing of one that was not submitted."""
-        with suppress(FileNotFoundError):  # of a machine that can submit only; a busy Slurm may take minutes
-            asked = [*command, f"--name={self._name}"]
-            return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
-        return ""
+        # None on a machine that can submit only; a busy Slurm may take minutes.
+        return output_of(*command, f"--name={self._name}", seconds=None) or ""
 
 
 Executor = LocalExecutor | SlurmExecutor

@@ -9,8 +9,6 @@ import os
 import re
 import signal
 import sys
-import threading
-import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +17,7 @@ from typing import Any
 
 from rlkit.errors import UserError, did_you_mean
 from rlkit.files import replacing
+from rlkit.sandbox.jail import PR_SET_PDEATHSIG, prctl
 
 PACKAGED = Path(__file__).parent / "notebooks"
 
@@ -152,16 +151,8 @@ def _explained(error: BaseException, failed: Path) -> BaseException:
     return NotebookFailed(f"{name and name + ': '}{plain} (see {failed})")
 
 
-def end_with_parent() -> None:
-    """End this process, and with it what it started, when the process that started it is gone; runs in a thread."""
-    parent = os.getppid()
-    while os.getppid() == parent:
-        time.sleep(1)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 if __name__ == "__main__":
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # it ends, and with it what it started, when its parent is gone
     try:
         execute(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))
     except (UserError, NotebookFailed) as error:

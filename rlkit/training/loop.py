@@ -18,28 +18,23 @@ from rlkit.types import Batch, Rollout
 
 
 def train_here(config: RunConfig, root: Path, progress: bool) -> Run:
-    """A run on this machine's device; see `rlkit.train`."""
+    """A run on this machine's device, the steps that are left, with evaluations and checkpoints; see `rlkit.train`."""
+    trainer = config.trainer
     with Interrupt() as interrupt, TrainingRun.open(config, root, progress) as run:
-        return _steps(run, interrupt)
-
-
-def _steps(run: TrainingRun, interrupt: Interrupt) -> Run:
-    """The steps that are left, with their evaluations and checkpoints."""
-    trainer = run.config.trainer
-    if run.step == 0:
-        run.evaluate()
-    interrupt.defer()
-    while not run.finished:
-        if interrupt.requested:
-            run.save()
-            return run.result("stopped")
-        rl_step(run)
-        if run.due(trainer.test_freq):
+        if run.step == 0:
             run.evaluate()
-        run.end_step()
-        if run.due(trainer.save_freq):
-            run.save()
-    return run.result("finished")
+        interrupt.defer()
+        while not run.finished:
+            if interrupt.requested:
+                run.save()
+                return run.result("stopped")
+            rl_step(run)
+            if run.due(trainer.test_freq):
+                run.evaluate()
+            run.end_step()
+            if run.due(trainer.save_freq):
+                run.save()
+        return run.result("finished")
 
 
 def rl_step(run: TrainingRun) -> list[Rollout]:

@@ -80,7 +80,7 @@ def run_summary(info: Mapping[str, Any], step: int, ledger: Ledger) -> dict[str,
     first, last = (pick(evaluations, key=int, default=None) for pick in (min, max))
     return {
         "steps": step, "first": evaluations.get(first), "last": evaluations.get(last),
-        "flops": ledger.total, "seconds": ledger.seconds.get("step", 0.0),
+        "flops": ledger.total, "seconds": ledger.seconds,
     }  # fmt: skip
 
 

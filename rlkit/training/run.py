@@ -3,7 +3,6 @@
 import gc
 import math
 import time
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -47,7 +46,7 @@ class TrainingRun:
         self.step = 0  # begun
         self.stale = False  # the sampler's weights are older than the policy's
         self.evaluated: dict[int, dict[str, float]] = {}  # what early_stop and keep_best look at, by step
-        self.ledger, self._warned, self._before = Ledger(), set[str](), None
+        self.ledger, self._before = Ledger(), None
         self.metrics = defaultdict[str, float](float)  # of the step
         self.bar, self.held_out = tqdm(disable=True), held_out(config)
         self.stream = TaskStream(config, self.held_out)
@@ -156,12 +155,10 @@ class TrainingRun:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Seconds of a phase, for this step's metrics and the ledger."""
+        """Seconds of a phase, for this step's metrics."""
         start = time.perf_counter()
         yield
-        seconds = time.perf_counter() - start
-        self.metrics[f"timing_s/{phase}"] += seconds
-        self.ledger.time(phase, seconds)
+        self.metrics[f"timing_s/{phase}"] += time.perf_counter() - start
 
     def report(self, rollouts: list[Rollout], learnt: bool) -> None:
         """The step's metrics of what was sampled, a few samples, and warnings."""
@@ -181,12 +178,9 @@ class TrainingRun:
 
     def warn(self, message: str | None, kind: str | None = None) -> None:
         """A warning where there is a message; one of a kind is given once a run, and kept in run.json."""
-        kind, sentence = kind or message or "", f"step {self.step}: {message}"
-        if message and kind not in self._warned:
-            self._warned.add(kind)
-            self.store.update(warnings={kind: sentence, **self.store.info.get("warnings", {})})
+        if message:
             with tqdm.external_write_mode():  # not amid the bar
-                warnings.warn(sentence, stacklevel=3)
+                self.store.warn(kind or message, f"step {self.step}: {message}")
 
     def sync(self) -> None:
         """Give the sampler the policy's weights where it has older ones."""
@@ -222,7 +216,7 @@ class TrainingRun:
 
     def end_step(self) -> None:
         self.metrics["timing_s/step"] = time.perf_counter() - self._began
-        self.ledger.time("step", self.metrics["timing_s/step"])
+        self.ledger.seconds += self.metrics["timing_s/step"]
         named = {"reward": "critic/score/mean", "pass@1": "eval/pass@1"}
         shown = {k: f"{self.metrics[name]:.3f}" for k, name in named.items() if name in self.metrics}
         self.bar.set_postfix(shown, refresh=False)

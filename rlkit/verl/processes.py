@@ -7,7 +7,6 @@ child and by a mark in their environment (Ray's daemons outlive their parent, an
 their environment), and are ended by their ids: other Ray clusters of the machine are left alone.
 """
 
-import ctypes
 import os
 import re
 import signal
@@ -17,6 +16,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -26,6 +26,7 @@ from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
 from rlkit.registry import PLUGINS
 from rlkit.results.run_state import is_alive
+from rlkit.sandbox.jail import PR_SET_PDEATHSIG, prctl
 
 LOCAL_CPUS = 32
 """What Ray is told on one machine: its CPUs are a count of places, and verl waits for ever where they are few."""
@@ -160,7 +161,8 @@ def run(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             env={**os.environ, **environment, MARK: mark},
             start_new_session=True,  # Ctrl-C reaches this process alone
-            preexec_fn=_die_with_parent,
+            # A launcher that is killed takes verl with it, and Ray's daemons follow their driver.
+            preexec_fn=partial(prctl, PR_SET_PDEATHSIG, signal.SIGTERM),
         )  # fmt: skip
     family = Family(mark)
     try:
@@ -229,9 +231,3 @@ class Family:
     def _marked(self) -> list[psutil.Process]:
         others = (p for p in psutil.process_iter(["environ"]) if p.pid != os.getpid())
         return [p for p in others if (p.info["environ"] or {}).get(MARK) == self.mark]
-
-
-def _die_with_parent() -> None:
-    """Linux: a launcher that is killed takes verl with it, and Ray's daemons follow their driver."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

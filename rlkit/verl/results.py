@@ -3,7 +3,6 @@
 import json
 import math
 import time
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,7 +41,6 @@ class Results:
         self.step = 0
         self._metrics = Tail(files.attempt / "metrics.jsonl")
         self._lines: list[tuple[float, dict[str, Any]]] = []
-        self._warned = set[str]()
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -85,7 +83,7 @@ class Results:
 
     def _take(self, step: int, data: dict[str, Any]) -> None:
         metrics = {k: v for k, v in data.items() if not k.startswith(VALIDATION)}
-        self.ledger.time("step", data.get("timing_s/step", 0.0))
+        self.ledger.seconds += data.get("timing_s/step", 0.0)
         if TRAINED in data:
             metrics |= self._train(step, self.answers.take(step, "train"))
         if _evaluated(data):
@@ -157,11 +155,7 @@ class Results:
     def _tell(self, metrics: dict[str, float]) -> None:
         """Warn of what spoils a step, of each kind once. Raises RunStopped for a gap of log-probs that is checked."""
         for kind, sentence in problems(metrics, self.config, self.step):
-            if kind not in self._warned:
-                self._warned.add(kind)
-                told = f"step {self.step}: {sentence}"
-                self.store.update(warnings={kind: told, **self.store.info.get("warnings", {})})
-                warnings.warn(told, stacklevel=3)
+            self.store.warn(kind, f"step {self.step}: {sentence}")
 
 
 def _evaluated(data: dict[str, Any]) -> bool:
@@ -195,7 +189,7 @@ def _ledger(line: dict[str, Any]) -> Ledger:
     counts |= {k: f"training/{k}" for k in ("optimizer_steps", "turns", "environment_steps")}
     return Ledger(
         flops={phase: float(line.get(f"compute/{phase}_flops") or 0) for phase in PHASES},
-        seconds={"step": float(line.get("compute/seconds") or 0)},
+        seconds=float(line.get("compute/seconds") or 0),
         train_6nt=float(line.get("compute/train_6nt_flops") or 0),
         **{name: int(line.get(key) or 0) for name, key in counts.items()},
     )

@@ -5,14 +5,13 @@ its configuration says, and with a head of random numbers. This one follows the 
 zero, as the local critic's does, so that the first advantages are the rewards themselves.
 """
 
-import os
 from typing import Any
 
 import torch
 import verl.utils.model
 from transformers import AutoModelForTokenClassification
 
-from rlkit.registry import PLUGINS, load_plugins
+from rlkit.registry import load_plugins, plugins_named
 
 
 def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
@@ -25,5 +24,5 @@ def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, t
     return model
 
 
-load_plugins(filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)))
+load_plugins(plugins_named())
 verl.utils.model.load_valuehead_model = load_valuehead_model
