@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rlkit.config import RunConfig
+from rlkit.errors import UserError
 from rlkit.results.run_state import kept_step
 from rlkit.results.store import Run, say_stopped
 
@@ -27,6 +28,12 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
     from rlkit.training.interrupt import Interrupted  # loads torch, as what follows does
     from rlkit.training.loop import train_here
 
+    folder = Path(root) / config.study / "runs" / config.id
+    if config.trainer.resume_mode == "disable" and (step := kept_step(folder)):
+        raise UserError(
+            f"trainer.resume_mode is 'disable', but {folder} has a checkpoint of step {step}: use auto to continue it, "
+            "another study or seed for a new run, or delete the folder."
+        )
     try:
         preflight(config)
         if config.trainer.backend == "verl":
@@ -35,6 +42,5 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
             return train_on_verl(config, root=root, progress=progress)
         return train_here(config, Path(root), progress)
     except Interrupted:
-        folder = Path(root) / config.study / "runs" / config.id
         say_stopped(folder)
         return Run(config.id, folder, "stopped", {"steps": kept_step(folder)})

@@ -1,7 +1,8 @@
-"""Writing files so that a reader, or a crash, never meets half of one."""
+"""Files, written so that a reader, or a crash, never meets half of one; and those that are missing or broken."""
 
 import errno
 import glob
+import json
 import os
 import shutil
 import socket
@@ -11,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -66,6 +68,14 @@ def existing(path: str | Path) -> Path:
     if not path.is_file():
         raise UserError(f"There is no file {path}.{did_you_mean(path.name, [p.name for p in path.parent.glob('*.*')])}")
     return path
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty when it is missing or broken."""
+    content = None
+    with suppress(OSError, ValueError, RecursionError):
+        content = json.loads(path.read_text(encoding="utf-8"))
+    return content if isinstance(content, dict) else {}
 
 
 def require_space(folder: str | Path, needed: int) -> None:

@@ -230,7 +230,7 @@ def test_a_folder_of_ones_own_is_trained_offline_and_online_by_an_adapter_in_bfl
     folder = trainer.save(tmp_path / "offline")
     saved = open_saved(folder)
     assert saved.environments["mathematics"].model_dump() == world.model_dump()
-    assert saved.facts["max_turn_length"] == 4  # as `rlkit serve` then has it
+    assert saved.max_turn_length == 4  # as `rlkit serve` then has it
     run = rlkit.train(validate(RunConfig, {
         "model": section.model_dump(mode="json") | {"path": str(folder)},
         "data": {"train": [{"kind": "environment", "environment": world.model_dump(mode="json")}],
@@ -239,7 +239,7 @@ def test_a_folder_of_ones_own_is_trained_offline_and_online_by_an_adapter_in_bfl
         "trainer": {"total_training_steps": 1, "device": device}, "evaluation": {"size": 2, "n": 1},
     }), root=tmp_path, progress=False)  # fmt: skip
     assert run.status == "finished"
-    assert open_saved(export(run.folder, tmp_path / "exported")).facts["max_turn_length"] == 4
+    assert open_saved(export(run.folder, tmp_path / "exported")).max_turn_length == 4
     policy = open_saved(run.folder, device).policy
     assert policy.dtype == trainer.policy.dtype == torch.bfloat16
     assert len(AgenticTrainer(policy, world, config, device=device).test_inference(["3x + 7 = 16"])) == 1

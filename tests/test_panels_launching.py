@@ -18,9 +18,10 @@ from waiting import wait_for
 
 import rlkit
 from rlkit.errors import UserError
+from rlkit.files import read_json
 from rlkit.panels.launching import RunFailed, RunView, attach, launch
 from rlkit.results.run_state import checkpoint_steps, process_of, run_state
-from rlkit.results.store import RunStore, announce, read_json, read_jsonl
+from rlkit.results.store import RunStore, announce, read_jsonl
 from rlkit.studies.notebook import execute
 
 ROOT = Path(__file__).parent.parent

@@ -110,7 +110,7 @@ def test_a_line_cut_by_a_crash_breaks_neither_reading_nor_the_next_line(tmp_path
 
 def test_a_second_process_is_refused_with_the_owner_named(tmp_path):
     code = "import sys; from rlkit.config import RunConfig; from rlkit.results.store import RunStore;"
-    code += "RunStore.open(RunConfig(study='s'), sys.argv[1])"
+    code += "RunStore.open(RunConfig(study='s'), sys.argv[1]).__enter__()"
     with RunStore.open(config(), tmp_path) as store:
         before = (store.folder / "run.json").read_text()
         second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
@@ -121,15 +121,15 @@ def test_a_second_process_is_refused_with_the_owner_named(tmp_path):
 def test_a_full_disk_and_an_unwritable_folder_are_said_before_the_start(tmp_path, monkeypatch):
     usage = files.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
-    with pytest.raises(UserError, match="has 1 MB free and 20 MB are needed"):
-        RunStore.open(config(), tmp_path)
+    with pytest.raises(UserError, match="has 1 MB free and 20 MB are needed"), RunStore.open(config(), tmp_path):
+        pass
     monkeypatch.undo()
     (other := tmp_path / "other").mkdir()
     with pytest.raises(UserError, match="There are no runs under"):
         rlkit.read(other)
     (other / "s").write_text("a file where the study's folder should be")
-    with pytest.raises(UserError, match=r"Cannot write .*choose another folder"):
-        RunStore.open(config(), other)
+    with pytest.raises(UserError, match=r"Cannot write .*choose another folder"), RunStore.open(config(), other):
+        pass
 
 
 def test_what_a_killed_writer_left_goes_with_a_write_an_hour_later(tmp_path):

@@ -93,7 +93,7 @@ def test_variants_are_combined_with_the_grid_and_found_in_results(project):
 
     plan.record()
     for run in plan.runs:
-        with RunStore.open(run.config) as store:
+        with RunStore.open(run.config, "outputs") as store:
             store.log(0, {"eval/pass@1": 0.5})
     df = rlkit.read("outputs/tiny")
     assert set(zip(df["variant"], df["cell"], strict=True)) == {(cell.split(",")[0], cell) for cell in cells}
@@ -147,7 +147,7 @@ def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, caps
     plan = make_plan("params/tiny.yaml")
     plan.record()
     for run, status, step in zip(plan.runs, ("finished", "stopped", "stopped"), (3, 2, 0), strict=False):
-        with RunStore.open(run.config) as store:
+        with RunStore.open(run.config, "outputs") as store:
             store.update(status=status)
             if step:
                 (store.checkpoints / f"step_{step}").mkdir(parents=True)

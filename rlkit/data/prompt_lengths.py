@@ -8,7 +8,6 @@ from typing import Any
 from rlkit.config import RunConfig
 from rlkit.config.model import is_ladder
 from rlkit.errors import UserError
-from rlkit.models.shapes import at_hand
 from rlkit.types import ENVIRONMENT, Task
 
 
@@ -57,11 +56,3 @@ def _counted(path: str, variables: str) -> tuple[Any, dict[str, int]]:
     tokenizer = load_tokenizer(path)
     set_template_defaults(tokenizer, json.loads(variables))
     return tokenizer, {}
-
-
-def countable(config: RunConfig) -> RunConfig:
-    """The run as far as it can be made without a hub: its prompts unfiltered where the tokenizer is not at hand."""
-    if at_hand(config.model.path) or not config.data.filter_overlong_prompts:
-        return config
-    data = config.data.model_copy(update={"filter_overlong_prompts": False})
-    return config.model_copy(update={"data": data})

@@ -13,14 +13,13 @@ from rlkit.errors import UserError, did_you_mean
 from rlkit.figures.catalogue import FIGURES
 from rlkit.figures.drawing import Drawing, cautions, latex_table, sources
 from rlkit.figures.style import LABELS, WIDTHS, width_of
-from rlkit.files import write_text
+from rlkit.files import read_json, write_text
 from rlkit.laws import LawFit, fit
 from rlkit.laws.report import escaped, findings
 from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
 from rlkit.measures.fits import FOR_LAW, SIZE
 from rlkit.results.read import read, read_evals
-from rlkit.results.store import read_json
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pandas as pd
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from rlkit.errors import UserError
+from rlkit.files import read_json
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.intervals import Draws, refit, runaways
 from rlkit.laws.law import Law, Space, resolve
@@ -20,7 +21,6 @@ from rlkit.laws.report import RAN_AWAY
 from rlkit.laws.solver import Loss, Problem, to_space
 from rlkit.laws.table import numbers
 from rlkit.params import Section, override, read_yaml, validate
-from rlkit.results.store import read_json
 from rlkit.seeds import generator
 
 DATA = ("D", "X", "E")  # columns that a law may call its data

@@ -13,11 +13,11 @@ import pandas as pd
 
 from rlkit.errors import UserError
 from rlkit.evaluation import pass_rate
-from rlkit.files import write_text
+from rlkit.files import read_json, write_text
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.planning import seeds_needed
 from rlkit.results.read import read_evals, run_facts, run_folders, suite_names
-from rlkit.results.store import plain, read_json
+from rlkit.results.store import plain
 
 FACTS = (
     "study", "seed", "cell", "held_out", "model.path", "status", "commit", "dirty", "data_hash", "held_out_hash",

@@ -1,7 +1,6 @@
 """Shapes of the ladder's sizes and of published models, and what passes and buffers are padded to; without torch."""
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from rlkit.compute import Shape
 from rlkit.config import RunConfig
 from rlkit.config.model import is_ladder
 from rlkit.errors import UserError, did_you_mean
+from rlkit.files import read_json
 
 SHORT_RUN = 10_000  # decoding passes of a run (steps x response length) that vLLM does without CUDA graphs
 CHUNK = 2**26  # logits held at once: 256 MiB in float32
@@ -59,10 +59,8 @@ def shape_of(path: str) -> Shape:
 
 def config_json(folder: str | Path) -> dict[str, Any]:
     """What the config.json of a model's folder holds. Raises UserError where it does not hold an object."""
-    file, content = Path(folder) / "config.json", None
-    with suppress(OSError, ValueError):
-        content = json.loads(file.read_text())
-    if not isinstance(content, dict) or not content:
+    file = Path(folder) / "config.json"
+    if not (content := read_json(file)):
         raise UserError(f"{file} is empty or broken: copy the model's folder again.")
     return content
 

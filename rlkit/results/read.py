@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 
 from rlkit.config.run import labels
 from rlkit.errors import UserError
+from rlkit.files import read_json
 from rlkit.params import flatten
-from rlkit.results.store import DAMAGE, read_config, read_json, read_jsonl
+from rlkit.results.store import DAMAGE, read_config, read_jsonl
 from rlkit.seeds import content_hash
 
 KEPT = (

@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 
 from rlkit.errors import UserError
-from rlkit.results.store import DAMAGE, parse_lines, read_config, read_json
+from rlkit.files import read_json
+from rlkit.results.store import DAMAGE, parse_lines, read_config
 
 LOG = "run.log"
 START = "[rlkit] started:"  # begins the log of each attempt

@@ -16,7 +16,7 @@ import os
 import socket
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,8 +28,8 @@ from filelock import FileLock, Timeout
 from pydantic_core import to_jsonable_python
 
 from rlkit.config import RunConfig
-from rlkit.errors import UserError
-from rlkit.files import disk_errors, replacing, require_space, write_text
+from rlkit.errors import RunStopped, UserError
+from rlkit.files import disk_errors, read_json, replacing, require_space, write_text
 from rlkit.results.machine import git_state, hardware, versions
 from rlkit.types import Task
 
@@ -62,8 +62,10 @@ class RunStore:
     """The folder of one run, opened for writing by one process at a time; `info` is what run.json holds."""
 
     @classmethod
-    def open(cls, config: RunConfig, root: str | Path = "outputs") -> "RunStore":
-        """Make or reopen the run's folder and lock it; a UserError where another process has it, or it cannot be."""
+    @contextmanager
+    def open(cls, config: RunConfig, root: str | Path, stopped: str = "stopped") -> Iterator["RunStore"]:
+        """Make or reopen the run's folder and lock it; a UserError where another process has it, or it cannot be. What
+        is raised within the block is told in run.json; the status of a RunStopped is `stopped`."""
         folder = Path(root) / config.study / "runs" / config.id
         require_space(folder, _LOG_SPACE)
         lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
@@ -75,13 +77,20 @@ class RunStore:
             told = f"The run {config.id} is open in another process ({where}): wait for it, or end it."
             raise UserError(told) from None
         try:
-            return cls(folder, lock, config)
-        except BaseException:  # a signal, too
+            store = cls(folder, config)
+            try:
+                yield store
+            except BaseException as error:
+                asked = isinstance(error, KeyboardInterrupt)  # then there is nothing to explain
+                status = "stopped" if asked else stopped if isinstance(error, RunStopped) else "failed"
+                with suppress(UserError):  # of a full disk, which may be what ended the run
+                    store.update(status=status, reason=None if asked else str(error) or type(error).__name__)
+                raise
+        finally:
             lock.release()
-            raise
 
-    def __init__(self, folder: Path, lock: FileLock, config: RunConfig) -> None:
-        self.folder, self._lock, self.info = folder, lock, read_json(folder / "run.json")
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        self.folder, self.info = folder, read_json(folder / "run.json")
         self._warned = set[str]()  # kinds
         self.checkpoints = folder / "checkpoints"
         for path in (self.folder / name for name in LOGS):
@@ -163,13 +172,6 @@ class RunStore:
         with replacing(self.folder / "evals.parquet") as temporary:
             table.to_parquet(temporary, index=False)
 
-    def __enter__(self) -> "RunStore":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Let other processes open the run."""
-        self._lock.release()
-
 
 def eval_row(task: Task, sample: int, answer: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a task's answer number `sample`: of `answer` the keys of ANSWER, null where it lacks one."""
@@ -229,14 +231,6 @@ def parse_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(row, dict) and "step" in row:
             yield row
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty when it is missing or broken."""
-    content = None
-    with suppress(OSError, ValueError, RecursionError):
-        content = json.loads(path.read_text(encoding="utf-8"))
-    return content if isinstance(content, dict) else {}
 
 
 def plain(value: Any) -> Any:

@@ -327,8 +327,7 @@ def serve(
     torch.set_num_threads(max(1, torch.get_num_threads() - 1))
     saved = open_saved(path, "cuda" if torch.cuda.is_available() else "cpu")
     policy = saved.policy
-    turn = limits.max_turn_length or saved.facts.get("max_turn_length") or None
-    limits = limits.model_copy(update={"max_turn_length": turn})
+    limits = limits.model_copy(update={"max_turn_length": limits.max_turn_length or saved.max_turn_length or None})
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     config = uvicorn.Config(
         create_app(policy, saved.environments, sampler, limits),

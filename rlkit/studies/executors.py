@@ -18,9 +18,9 @@ import psutil
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
+from rlkit.files import read_json
 from rlkit.results.machine import hardware, output_of, thread_limits, usable_cores
 from rlkit.results.run_state import last_lines
-from rlkit.results.store import read_json
 from rlkit.sizing.devices import MIB, Device, Gpu, gpus
 from rlkit.sizing.memory import CONTEXT, USABLE, Plan, memory, total
 

@@ -12,10 +12,9 @@ from typing import Any
 from rlkit.config import RunConfig
 from rlkit.config.run import value_of
 from rlkit.errors import UserError
-from rlkit.files import write_text
+from rlkit.files import read_json, write_text
 from rlkit.models.shapes import LADDER, at_hand
 from rlkit.params import override, validate
-from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
 from rlkit.studies.file import StudyConfig, read_study
 from rlkit.studies.notebook import check_parameters, parameters_of

@@ -21,9 +21,9 @@ from safetensors.torch import load_model
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.files import replacing, require_space
+from rlkit.files import read_json, replacing, require_space
 from rlkit.results.run_state import checkpoint_steps
-from rlkit.results.store import BEST, LOGS, read_json
+from rlkit.results.store import BEST, LOGS
 from rlkit.seeds import file_hash
 
 if TYPE_CHECKING:
@@ -87,14 +87,9 @@ def write(run: "TrainingRun", folder: Path) -> None:
 
 def restore(run: "TrainingRun") -> None:
     """Go on from the newest whole checkpoint, or from `trainer.resume_from_path`. Raises UserError where that is none
-    of this model, where `trainer.resume_mode` forbids it, or where the disk has no room for the run's checkpoints."""
+    of this model, or where the disk has no room for the run's checkpoints."""
     trainer, root = run.config.trainer, run.store.checkpoints
     found = newest(root, run.warn)
-    if found is not None and trainer.resume_mode == "disable":
-        raise UserError(
-            f"trainer.resume_mode is 'disable', but {root} has a checkpoint of step {found}: use auto to "
-            "continue it, another study or seed for a new run, or delete the folder."
-        )
     critic = run.learning.critic.trained if run.learning.critic else {}
     trained = [*run.learning.actor.trained.values(), *critic.values()]
     size = 1_000_000 + 3 * sum(p.numel() * p.element_size() for p in trained)  # weights and two moments

@@ -11,7 +11,6 @@ from rlkit.config import RunConfig
 from rlkit.config.algorithm import ESTIMATORS
 from rlkit.config.model import is_ladder
 from rlkit.data import TaskStream, held_out
-from rlkit.data.prompt_lengths import countable
 from rlkit.errors import RunStopped, UserError, did_you_mean
 from rlkit.models.shapes import WINDOW, at_hand, config_json
 from rlkit.rewards import scorer_of
@@ -44,7 +43,9 @@ def preflight(config: RunConfig) -> None:
         source.total()
     scorer_of(config.reward)
     warn_of_defaults(config)
-    made, path = countable(config), config.model.path
+    made, path = config, config.model.path
+    if not at_hand(path):  # its tokenizer is at the hub, so that prompts are not filtered yet
+        made = config.model_copy(update={"data": config.data.model_copy(update={"filter_overlong_prompts": False})})
     tests = held_out(made)
     stream = TaskStream(made, tests)
     stream.batch(1)

@@ -5,7 +5,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,11 +17,11 @@ from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.rollout import Limits
 from rlkit.errors import UserError
 from rlkit.evaluation import EvaluationResult, measure
-from rlkit.files import replacing, write_text
+from rlkit.files import read_json, replacing, write_text
 from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.models.prompts import set_template_defaults
 from rlkit.params import validate
-from rlkit.results.store import BEST, read_json
+from rlkit.results.store import BEST
 from rlkit.rewards import Router
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import checkpoint
@@ -34,11 +34,12 @@ TURN = "max_turn_length"  # among them: tokens of a turn, in training
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """A policy, the environments that it was trained in, what its run recorded, and its adapter's folder if any."""
+    """A policy, the environments that it was trained in, tokens of a turn there (0: not known), and its adapter's
+    folder if any."""
 
     policy: Policy
     environments: dict[str, BaseEnvironment]
-    facts: dict[str, Any] = field(default_factory=dict)
+    max_turn_length: int = 0
     adapter: Path | None = None
 
 
@@ -56,23 +57,22 @@ def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
     if run is not None and folder.name == "model" and folder.parent.name.startswith("step_"):
         return _open_run(run, folder, device)
     known = read_json(folder / ENVIRONMENTS_FILE)
-    facts = {TURN: known.pop(TURN)} if TURN in known else {}
+    turn = known.pop(TURN, 0)
     kinds = {name: environments.parse(content) for name, content in known.items()}
-    return SavedPolicy(load_policy(Model(path=str(path)), device=device), kinds, facts)
+    return SavedPolicy(load_policy(Model(path=str(path)), device=device), kinds, turn)
 
 
 def _open_run(run: Path, model: Path, device: str) -> SavedPolicy:
     """The policy of a checkpoint's model folder."""
-    config, facts = load(run / "config.yaml"), read_json(run / "run.json")
-    step = int(model.parent.name.removeprefix("step_"))
-    facts |= {"step": step, TURN: config.rollout.max_turn_length}
+    config = load(run / "config.yaml")
+    turn = config.rollout.max_turn_length
     found = {s.environment.kind_name: s.environment for s in config.data.train if s.kind == "environment"}
     if not config.model.lora_rank:
-        return SavedPolicy(load_policy(config.model, path=model, device=device), found, facts)
-    started = warm_start(config, recorded=facts)
+        return SavedPolicy(load_policy(config.model, path=model, device=device), found, turn)
+    started = warm_start(config, recorded=read_json(run / "run.json"))
     policy = load_policy(config.model, path=started and started.folder, seed=config.seed, device=device)
     set_peft_model_state_dict(policy.model, load_peft_weights(str(model), device=device))
-    return SavedPolicy(policy, found, facts, model)
+    return SavedPolicy(policy, found, turn, model)
 
 
 def evaluate(
@@ -129,5 +129,5 @@ def export(path: str | Path, folder: str | Path) -> Path:
         if saved.adapter is not None:
             shutil.copytree(saved.adapter, building / "adapter")
         if saved.environments:
-            write_environments(building, saved.environments.values(), saved.facts.get(TURN, 0))
+            write_environments(building, saved.environments.values(), saved.max_turn_length)
     return folder

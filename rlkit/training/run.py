@@ -103,16 +103,10 @@ class TrainingRun:
                 gc.collect()
                 gc.freeze()  # every full collection would look through all of it: a tenth of a small model's steps
                 yield run
-            except BaseException as error:
-                if run is not None and isinstance(error, RunStopped | UserError):
+            except (RunStopped, UserError):
+                if run is not None:
                     with suppress(UserError):  # of a full disk, which may be what ended the run
                         run.save_last_whole_step()
-                asked = isinstance(error, KeyboardInterrupt)  # then there is nothing to explain
-                with suppress(UserError):
-                    store.update(
-                        status="stopped" if asked or isinstance(error, RunStopped) else "failed",
-                        reason=None if asked else str(error) or type(error).__name__,
-                    )
                 raise
             finally:
                 gc.unfreeze()

@@ -9,8 +9,8 @@ from rlkit.config import Optimizer, RunConfig
 from rlkit.config.run import OLDER
 from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import content_hashes
+from rlkit.files import read_json
 from rlkit.params import override
-from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
 
 CACHE = Path("data/models/warm")

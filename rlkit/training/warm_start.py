@@ -20,10 +20,10 @@ from tqdm.auto import tqdm
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.errors import RunStopped, UserError
-from rlkit.files import disk_errors, replacing
+from rlkit.files import disk_errors, read_json, replacing
 from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.results.run_state import checkpoint_steps
-from rlkit.results.store import RunStore, read_json
+from rlkit.results.store import RunStore
 from rlkit.seeds import derive
 from rlkit.training import checkpoint
 from rlkit.training.interrupt import Interrupt, Interrupted

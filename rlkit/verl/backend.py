@@ -50,15 +50,8 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         RunStopped: verl failed or stalled, or too many answers could not be graded; one sentence.
     """
     check(config)
-    with Interrupt() as interrupt, RunStore.open(config, root) as store:
-        try:
-            return _VerlRun(config, store, progress).train(interrupt)
-        except BaseException as error:
-            asked = isinstance(error, KeyboardInterrupt)
-            reason = None if asked else str(error) or type(error).__name__
-            with suppress(UserError):  # of a full disk, which may be what ended the run
-                store.update(status="stopped" if asked else "failed", reason=reason)
-            raise
+    with Interrupt() as interrupt, RunStore.open(config, root, stopped="failed") as store:
+        return _VerlRun(config, store, progress).train(interrupt)
 
 
 def dry_run(config: RunConfig, root: str | Path = "outputs") -> str:
@@ -120,11 +113,6 @@ class _VerlRun:
         held = held_out(c)
         files = self._prepare(held)
         done = verl_step(files.checkpoints)
-        if done and c.trainer.resume_mode == "disable":
-            raise UserError(
-                f"trainer.resume_mode is 'disable', but {files.checkpoints} has a checkpoint of step {done}: use "
-                "auto to continue it, another study or seed for a new run, or delete the folder."
-            )
         hashes = content_hashes(TaskStream(c, held), held)
         self.store.pin(**scorer_of(c.reward), **plugin_versions(c.plugins), **hashes)
         self.store.update(**counts)

@@ -19,8 +19,8 @@ def path_of(config: RunConfig) -> str:
     """Where the model is that verl loads, or will be once `prepare` has made it; a hub id stays one."""
     path = config.model.path
     if is_ladder(path):
-        name = f"{path}-{warm_cache.cache_key(config)}" if config.model.starts_warm else f"{path}-random-{config.seed}"
-        return str((warm_cache.CACHE / name).absolute())
+        folder = warm_cache.place(config) or warm_cache.CACHE / f"{path}-random-{config.seed}"
+        return str(folder.absolute())
     folder = MODELS / path if path in PACKAGED else Path(path)
     return str(folder.absolute()) if path in PACKAGED or folder.is_dir() else path
 
