@@ -10,21 +10,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import gammaln
 from scipy.stats import beta
 
+from rlkit.config import Evaluation
+from rlkit.environments.rollout import Limits
 from rlkit.errors import UserError
 from rlkit.results.store import RunStore, eval_row
 from rlkit.seeds import derive
 from rlkit.types import Sampler, Task
-
-if TYPE_CHECKING:
-    from rlkit.config import Evaluation
-    from rlkit.environments.rollout import Limits
 
 Average = Literal["macro", "micro"]
 

@@ -104,6 +104,7 @@ def test_a_line_cut_by_a_crash_breaks_neither_reading_nor_the_next_line(tmp_path
             file.write('{"step": 2, "actor/l')
         assert rlkit.read(tmp_path)["value"].tolist() == [1.0]
     with RunStore.open(config(), tmp_path) as store:
+        store.truncate(1)  # as each attempt begins
         store.log(2, {"actor/lr": 2.0})
     assert rlkit.read(tmp_path)["value"].tolist() == [1.0, 2.0]
 

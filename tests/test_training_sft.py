@@ -169,9 +169,9 @@ def test_moments_on_the_host_change_nothing_and_are_on_the_device_for_the_step_a
             stepper.moments = optimizer.HostMoments(stepper.optimizer)
         batch = worked_batch(policy, TaskStream(config(), held_out(config())).batch(1))
         assert batch is not None
-        losses = [trainer.step(batch) for _ in range(4)]
+        losses = [trainer.step(batch, batch.mask) for _ in range(4)]
         kept = [s["exp_avg"] for s in stepper.optimizer.state.values()]
-        trainer.step(batch)
+        trainer.step(batch, batch.mask)
         again = [s["exp_avg"] for s in stepper.optimizer.state.values()]
         if offload:  # the same buffers of the host, step after step
             assert all(a.data_ptr() == b.data_ptr() for a, b in zip(kept, again, strict=True))

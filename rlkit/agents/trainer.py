@@ -205,9 +205,8 @@ class AgenticTrainer:
         ordered = sorted(examples, key=lambda e: len(e.response_ids))
         ids = [e.prompt_ids for e in ordered], [e.response_ids for e in ordered]
         batch = text_batch(*ids, self.policy.pad_id, self.device)
-        width = batch.response_ids.shape[1]
-        padded = np.stack([np.pad(e.weights, (0, width - len(e.weights))) for e in ordered])
-        return batch, torch.from_numpy(padded).float().to(self.device)
+        weights = torch.from_numpy(np.concatenate([e.weights for e in ordered])).float().to(self.device)
+        return batch, torch.zeros_like(batch.mask).masked_scatter(batch.attention > 0, weights)
 
     def test_inference(
         self, problems: str | Problem | Iterable[str | Problem], *, temperature: float = 0.0, seed: int = 0

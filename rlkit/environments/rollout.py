@@ -13,7 +13,7 @@ from rlkit.domains import Source, sources
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.episode import Episode
 from rlkit.errors import UserError
-from rlkit.models.prompts import MarkedChat, encode_chats
+from rlkit.models.prompts import MarkedChat, control_tokens, encode_chats
 from rlkit.seeds import derive, generator
 from rlkit.types import Message, Rollout, Sample, Sampler, Task
 
@@ -47,7 +47,7 @@ class ChatTokens:
     def _encode_follow(self, observation: str) -> np.ndarray:
         roles = {"user": MARK, "assistant": MARK}
         chat = [{"role": role, "content": text} for role, text in (*roles.items(), ("user", observation))]
-        marked = MarkedChat(self.tokenizer, chat)
+        marked = MarkedChat(self.tokenizer, chat, control_tokens(self.tokenizer))
         text = self.tokenizer.apply_chat_template(marked.messages, add_generation_prompt=True, tokenize=False)
         ids = np.asarray(marked.encode(text.split(MARK, 2)[2]), np.int64)
         if int(ids[0]) not in self.stop_ids:
@@ -210,16 +210,13 @@ def play_episodes(
             samples = [sample for group in groups for sample in group]
         else:
             samples = [group[0] for group in sampler.sample([e.context for e in live], 1, **options)]
-        steps = []
-        with ThreadPoolExecutor(THREADS) as pool:
+        with ThreadPoolExecutor(THREADS) as pool:  # which waits for the steps; what one raises is its episode's error
             for e, sample in zip(live, samples, strict=True):
                 text = e.take(sample, chat, limits)
                 if e.episode.environment.slow:
-                    steps.append(pool.submit(e.episode.say, text))
+                    pool.submit(e.episode.say, text)
                 else:
                     e.episode.say(text)
-        for step in steps:
-            step.result()
         for e in live:
             e.observe(chat, limits)
         turn += 1

@@ -48,9 +48,8 @@ def ladder_length(chat: Sequence[Message]) -> int:
 class MarkedChat:
     """A chat's `messages` for a template, with marks in place of the `names` of `control` tokens."""
 
-    def __init__(self, tokenizer: Any, chat: Sequence[Message], control: Sequence[str] | None = None) -> None:
+    def __init__(self, tokenizer: Any, chat: Sequence[Message], control: Sequence[str]) -> None:
         self.tokenizer, self.names = tokenizer, list[str]()
-        control = control_tokens(tokenizer) if control is None else control
         pattern = "|".join(map(re.escape, control)) or "(?!)"  # re keeps what it compiled
         texts = "".join(text for message in chat for text in message.values())
         # A private-use character, which no tokenizer's control token has.

@@ -77,8 +77,9 @@ class RunStore:
             told = f"The run {config.id} is open in another process ({where}): wait for it, or end it."
             raise UserError(told) from None
         try:
-            store = cls(folder, config)
+            store = cls(folder)
             try:
+                store._begin(config)
                 yield store
             except BaseException as error:
                 asked = isinstance(error, KeyboardInterrupt)  # then there is nothing to explain
@@ -89,16 +90,12 @@ class RunStore:
         finally:
             lock.release()
 
-    def __init__(self, folder: Path, config: RunConfig) -> None:
-        self.folder, self.info = folder, read_json(folder / "run.json")
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.checkpoints, self.info = folder, folder / "checkpoints", read_json(folder / "run.json")
         self._warned = set[str]()  # kinds
-        self.checkpoints = folder / "checkpoints"
-        for path in (self.folder / name for name in LOGS):
-            # End a line that a crash cut: the next one stands alone.
-            if path.exists() and path.stat().st_size:
-                with open(path, "rb+") as file:
-                    file.seek(-1, os.SEEK_END)
-                    file.write(b"\n" if file.read(1) != b"\n" else b"")
+
+    def _begin(self, config: RunConfig) -> None:
+        """Write the config, and this attempt into run.json."""
         write_text(self.folder / "config.yaml", config_yaml(config))
         process = _process(os.getpid())
         attempts = [*self.info.get("attempts", []), {**process, **git_state()}]
@@ -154,7 +151,8 @@ class RunStore:
         self._replace_evals(new if old is None else pd.concat([old[old["step"] != step], new], ignore_index=True))
 
     def truncate(self, step: int) -> None:
-        """Drop everything logged after `step`: a resumed run logs those steps again, once."""
+        """Drop what was logged after `step`, which a resumed run logs again, once, and a line that a crash cut: each
+        attempt begins with it."""
         for path in (self.folder / name for name in LOGS):
             if path.exists():
                 kept = [row for row in read_jsonl(path) if row["step"] <= step]
@@ -189,13 +187,6 @@ def announce(folder: Path, pid: int, status: str) -> None:
     """Write which process is about to open a run, and `status`; opening it replaces both."""
     info = read_json(folder / "run.json") | {"status": status, "process": _process(pid), "updated": _now()}
     write_text(folder / "run.json", json.dumps(info, indent=1) + "\n")
-
-
-def say_stopped(folder: Path) -> None:
-    """Say that a run was stopped which this process opened, and a signal kept from saying how it ended."""
-    info = read_json(folder / "run.json")
-    if info.get("status") == "running" and info.get("process", {}).get("pid") == os.getpid():
-        announce(folder, os.getpid(), "stopped")
 
 
 def config_yaml(config: RunConfig) -> str:

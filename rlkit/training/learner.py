@@ -285,9 +285,8 @@ class SupervisedTrainer(Learner):
         super().__init__(policy.model, policy.model, config, config.actor, Ledger(), "sft")
         self.stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
 
-    def step(self, batch: Batch, weights: Tensor | None = None) -> float:
+    def step(self, batch: Batch, weights: Tensor) -> float:
         """An optimizer step on a batch; its loss before, in nats per token with a weight in `weights` (B, T)."""
-        weights = batch.mask if weights is None else weights
         total = float((weights > 0).sum())
 
         def loss(part: Rows) -> tuple[Tensor, Tensor]:

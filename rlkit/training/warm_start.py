@@ -136,7 +136,7 @@ def _trained(
             )
         torch.manual_seed(derive("sft", section.seed, step))  # an adapter's dropout
         policy.model.train(model.lora_rank > 0 and model.lora_dropout > 0)
-        loss = trainer.step(batch)
+        loss = trainer.step(batch, batch.mask)
         policy.model.eval()
         if not math.isfinite(loss):
             raise RunStopped(f"Step {step} has loss {loss}: lower model.warm_start.lr = {section.lr:g}.")

@@ -89,7 +89,9 @@ class Results:
         if _evaluated(data):
             metrics |= self._evaluate(step)
         self._log(step, metrics)
-        self._tell(metrics | {"policy/logprob_gap": data.get("rollout_corr/log_ppl_abs_diff", 0.0)})
+        metrics |= {"policy/logprob_gap": data.get("rollout_corr/log_ppl_abs_diff", 0.0)}
+        for kind, sentence in problems(metrics, self.config, step):
+            self.store.warn(kind, f"step {step}: {sentence}")
 
     def _log(self, step: int, metrics: dict[str, Any]) -> None:
         metrics |= self.ledger.metrics()
@@ -151,11 +153,6 @@ class Results:
         result = summarise(rows, self.config.evaluation.pass_at)
         result.keep(self.store, step)
         return result.metrics
-
-    def _tell(self, metrics: dict[str, float]) -> None:
-        """Warn of what spoils a step, of each kind once. Raises RunStopped for a gap of log-probs that is checked."""
-        for kind, sentence in problems(metrics, self.config, self.step):
-            self.store.warn(kind, f"step {self.step}: {sentence}")
 
 
 def _evaluated(data: dict[str, Any]) -> bool:
