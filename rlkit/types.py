@@ -107,11 +107,6 @@ class Reward:
         """A graded answer; `value` defaults to 1.0 for a correct one and 0.0 otherwise."""
         return cls(float(correct) if value is None else float(value), bool(correct), parts)
 
-    @classmethod
-    def failed(cls, reason: str) -> Reward:
-        """An answer that could not be graded, with the reason."""
-        return cls(error=reason)
-
 
 @dataclass
 class Rollout:

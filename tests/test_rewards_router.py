@@ -367,7 +367,7 @@ def test_an_answer_loses_reward_for_the_tokens_that_it_goes_into_the_buffer():
     buffer = OverlongBuffer(enable=True, len=4, penalty_factor=0.5)
     lost = [1 - (with_overlong_penalty(Reward.of(True), n, 10, buffer).value or 0) for n in (3, 6, 7, 10)]
     assert lost == pytest.approx([0, 0, 0.125, 0.5])
-    failed = Reward.failed("the worker was killed")
+    failed = Reward(error="the worker was killed")
     assert with_overlong_penalty(Reward.of(True), 10, 10, buffer).correct
     assert with_overlong_penalty(failed, 10, 10, buffer) is failed
     assert with_overlong_penalty(Reward.of(True), 10, 10, OverlongBuffer()).value == 1

@@ -16,7 +16,7 @@ from rlkit.training.checks import preflight
 from rlkit.training.metrics import rollout_summary
 from rlkit.types import Reward, Rollout, Task
 
-FAILED = Reward.failed("the worker was killed")
+FAILED = Reward(error="the worker was killed")
 
 
 def rollout(reward: Reward, length: int = 3, mask=None, turn_rewards=None, prompt=(1, 2)) -> Rollout:

@@ -232,7 +232,7 @@ def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_
         graded(rollouts, router, policy)
         asked.append(rollouts)
         for rollout in rollouts if len(asked) == 4 else []:
-            rollout.reward = Reward.failed("the judge is down")
+            rollout.reward = Reward(error="the judge is down")
 
     options = {"trainer__test_freq": 0, "trainer__save_freq": 0, "async_training__trigger_parameter_sync_step": 5}
     c = config(**options, algorithm__adv_estimator="gae")

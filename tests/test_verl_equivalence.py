@@ -112,7 +112,7 @@ def local_loss(batch: Batch, logprobs: torch.Tensor, c: RunConfig, parts: int) -
             advantages=batch.advantages[rows], response_mask=batch.mask[rows], rollout_is_weights=None,
         )  # fmt: skip
         if c.actor.use_kl_loss:
-            kl = algorithms.kl(c.actor.kl_loss_type, logprobs[rows], batch.ref_logprobs[rows])
+            kl = algorithms.core().kl_penalty(logprobs[rows], batch.ref_logprobs[rows], c.actor.kl_loss_type)
             loss = loss + c.actor.kl_loss_coef * algorithms.aggregate(c.actor, scale, kl, batch.mask[rows])
         total = total + loss
     return total

@@ -126,11 +126,11 @@ def test_what_could_not_be_graded_is_missing_and_never_a_zero(run):
     store, verl = run
     tasks, reader = held_out(CONFIG), results(store, verl, config(reward__max_error_rate=0.5))
     rewards = graded(1, 0, 1, 0, 1, 1, 1, 0)
-    rewards[0], rewards[3] = Reward.failed("no sandbox"), Reward.failed("no sandbox")
+    rewards[0], rewards[3] = Reward(error="no sandbox"), Reward(error="no sandbox")
     verl.train(1, rewards)
     for k, task in enumerate(tasks[:4]):  # and verl loses all samples of the fifth task, one of the fourth
         for sample in range(1 if k == 3 else 2):
-            verl.answer(1, "test", task, sample, Reward.of(True) if k else Reward.failed("judge is down"))
+            verl.answer(1, "test", task, sample, Reward.of(True) if k else Reward(error="judge is down"))
     verl.log(1, **{"training/global_step": 1, "val-aux/num_turns/mean": 2})
     reader.poll(ended=True)
     table = rlkit.read(store.folder)
@@ -145,7 +145,7 @@ def test_what_could_not_be_graded_is_missing_and_never_a_zero(run):
 
 def test_too_many_errors_end_the_run(run):
     store, verl = run
-    verl.step(1, [Reward.failed("no sandbox")] * 4 + graded(1, 0, 1, 0))
+    verl.step(1, [Reward(error="no sandbox")] * 4 + graded(1, 0, 1, 0))
     with pytest.raises(RunStopped, match="4 of 8 answers could not be graded.*no sandbox"):
         results(store, verl).poll()
 

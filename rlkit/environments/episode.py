@@ -136,7 +136,7 @@ class Episode:
     def reward(self) -> Reward:
         """The undiscounted return; `correct` is success."""
         if self.error is not None:
-            return Reward.failed(self.error)
+            return Reward(error=self.error)
         turns = self.transitions
         facts = {"valid_actions": sum(t.valid for t in turns) / len(turns), "truncated": self.truncated}
         return Reward.of(self.success, sum(t.reward for t in turns), steps=len(turns), **facts)

@@ -35,12 +35,12 @@ def grade(
     custom = grading.settings.custom_reward_function
     try:
         if not isinstance(data_source, str) or not data_source:
-            return Reward.failed(f"The row's data_source is {data_source!r}, not a name.")
+            return Reward(error=f"The row's data_source is {data_source!r}, not a name.")
         if not isinstance(response, str):
-            return Reward.failed(f"The row's response is a {type(response).__name__}, not text.")
+            return Reward(error=f"The row's response is a {type(response).__name__}, not text.")
         truth, extra = decode(ground_truth), decode(extra_info) if extra_info else {}
         if truth is None:
-            return Reward.failed("The ground truth is missing.")
+            return Reward(error="The ground truth is missing.")
         if custom:
             row = {"data_source": data_source, "solution_str": response, "ground_truth": ground_truth}
             result = load_function(custom)(**row, extra_info=dict(extra))
@@ -57,7 +57,7 @@ def grade(
     except WrongAnswer as error:
         return Reward.of(False, reason=str(error))
     except (UserError, Ungradable) as error:
-        return Reward.failed(str(error))
+        return Reward(error=str(error))
     except (MemoryError, RecursionError) as error:
         return Reward.of(False, killed=type(error).__name__.removesuffix("Error").lower())
     except Exception as error:
@@ -65,7 +65,7 @@ def grade(
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         if custom:
             denied = isinstance(error, PermissionError) and os.geteuid() == NOBODY
-            return Reward.failed(f"{custom} failed: {reason}{' It runs as nobody.' if denied else ''}")
+            return Reward(error=f"{custom} failed: {reason}{' It runs as nobody.' if denied else ''}")
         return Reward.of(False, exception=reason[:300])
 
 

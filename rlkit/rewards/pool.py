@@ -155,7 +155,7 @@ class Router(AbstractContextManager["Router"]):
                     # Only a crash is the answer's: the machine may have ended both workers.
                     crashed = worker.crashed and self.config.custom_reward_function is None
                     if not late and not crashed:
-                        reward = Reward.failed("The grading process died while it held this answer, twice.")
+                        reward = Reward(error="The grading process died while it held this answer, twice.")
                     self._settle([batch.pop(0)], [(reward, self.config.timeout if late else 0.0)])
                     deaths = 0
 
@@ -168,7 +168,7 @@ class Router(AbstractContextManager["Router"]):
             self._changed.notify_all()
 
     def _fail(self, jobs: Sequence[_Job], reason: str) -> None:
-        self._settle(jobs, [(Reward.failed(reason), 0.0)] * len(jobs))
+        self._settle(jobs, [(Reward(error=reason), 0.0)] * len(jobs))
 
     def _encoded(self, batch: list[_Job]) -> tuple[list[_Job], bytes]:
         """The answers that JSON has a form for, and it; the others become errors."""

@@ -160,11 +160,6 @@ def prompt_weights(mask: Tensor, prompt_index: Tensor) -> Tensor:
     return (1 / (tokens.clamp(min=1) * (tokens > 0).sum().clamp(min=1)))[index][:, None]
 
 
-def kl(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """verl's KL estimators per token: kl/k1, abs, mse/k2, low_var_kl/k3 (clamped to 10), + for k2's gradient."""
-    return core().kl_penalty(logprobs, ref_logprobs, kind)
-
-
 def importance_weights(
     old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Tensor, correction: RolloutCorrection
 ) -> Tensor | None:

@@ -129,7 +129,7 @@ class Learning:
         if not self.config.algorithm.use_kl_in_reward:
             return batch.rewards, {}
         assert batch.old_logprobs is not None and batch.ref_logprobs is not None
-        kl = algorithms.kl(self.config.algorithm.kl_penalty, batch.old_logprobs, batch.ref_logprobs)
+        kl = algorithms.core().kl_penalty(batch.old_logprobs, batch.ref_logprobs, self.config.algorithm.kl_penalty)
         kl, coefficient = kl * batch.mask, float(self.kl.value)
         mean = float((kl.sum(-1) / (batch.mask.sum(-1) + 1e-8)).mean())
         self.kl.update(current_kl=mean, n_steps=len(batch))
@@ -192,7 +192,7 @@ class Learning:
             ref = part.cut(batch.ref_logprobs)
             by_token["actor/kl_ref"] = logprobs.detach() - ref  # k1: unbiased, not clamped
             if actor.use_kl_loss:
-                kl = algorithms.kl(actor.kl_loss_type, logprobs, ref) * weight
+                kl = algorithms.core().kl_penalty(logprobs, ref, actor.kl_loss_type) * weight
                 kl = algorithms.aggregate(actor, scale, kl, mask)
                 numbers["actor/kl_loss"] = kl.detach()
                 loss = loss + actor.kl_loss_coef * kl

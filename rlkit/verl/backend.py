@@ -105,7 +105,7 @@ class _VerlRun:
 
     def train(self, interrupt: Interrupt) -> Run:
         c, summary = self.config, self.store.info.get("summary") or {}
-        if summary.get("steps") == self.total and self._merged_step() == self.total:
+        if summary.get("steps") == self.total and self.total in checkpoint_steps(self.store.checkpoints):
             return self._result("finished", summary)
         check_machine(c)
         self.store.update(phase="preparing the model and the rows")
@@ -190,14 +190,10 @@ class _VerlRun:
         bar.set_postfix_str(said, refresh=sys.stderr.isatty())  # else a line a second
         bar.update(max(0, results.step - bar.n))
 
-    def _merged_step(self) -> int:
-        """The step of the newest merged checkpoint; 0 without one."""
-        return max(checkpoint_steps(self.store.checkpoints), default=0)
-
     def _merge(self, files: Files) -> None:
         """Merge verl's newest checkpoint into the run store's, in bfloat16, or its adapter. Raises RunStopped."""
         step, log = verl_step(files.checkpoints), files.attempt / "merge.txt"
-        if not step or self._merged_step() == step:
+        if not step or step in checkpoint_steps(self.store.checkpoints):
             return
 
         def write(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """What verl cannot do as the configuration asks, refused before anything begins."""
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
+from operator import attrgetter
 from typing import Any
 
 from rlkit.config import Optimizer, RunConfig
@@ -39,20 +39,14 @@ NEVER: Mapping[str, Mapping[str, str]] = {
 """Values that verl cannot have, and why."""
 
 
-def value_at(config: Any, path: str) -> Any:
-    """The value of a dotted key of a config; a tuple as a list."""
-    value = reduce(getattr, path.split("."), config)
-    return list(value) if isinstance(value, tuple) else value
-
-
 def check(config: RunConfig) -> None:
     """Refuse what verl cannot do. Raises UserError naming the field, the value and the fix."""
     check_algorithm(config)
     for path, (only, why) in ONLY.items():
-        if (value := value_at(config, path)) != only:
+        if (value := attrgetter(path)(config)) != only:
             raise UserError(f"{path} is {value!r}, but {why} (trainer.backend verl).")
     for path, whys in NEVER.items():
-        if why := whys.get(value := value_at(config, path)):
+        if why := whys.get(value := attrgetter(path)(config)):
             raise UserError(f"{path} is {value!r}, which {why}, or trainer.backend local.")
     for sentence, wrong in _clashes(config):
         if wrong:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from io import StringIO
+from operator import attrgetter
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -27,7 +28,7 @@ from rlkit.params import field_paths
 from rlkit.samplers.choice import together
 from rlkit.training.checks import UNSPLITTABLE
 from rlkit.training.optimizer import learning_rate
-from rlkit.verl.checks import ONLY, value_at
+from rlkit.verl.checks import ONLY
 from rlkit.verl.processes import LOCAL_CPUS, Files, environment, on_cluster
 from rlkit.verl.weights import describe
 
@@ -136,7 +137,7 @@ def mapped(config: RunConfig) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in (p for p in paths if not any(q.startswith(f"{p}.") for q in paths)):
         if isinstance(rule := rule_of(path), To):
-            value = rule.value(value_at(config, path), config)
+            value = rule.value(attrgetter(path)(config), config)
             found |= dict.fromkeys(rule.keys, list(value) if isinstance(value, tuple) else value)
     return found
 

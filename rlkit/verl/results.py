@@ -118,13 +118,13 @@ class Results:
         trained = [(len(r.prompt_ids), len(r.response_ids)) for r in kept]
         work = Work.of([s for s, _ in trained], trained)
         forward = self.shape.forward(work)
-        ledger.add("old_log_prob", forward)
+        ledger.flops["old_log_prob"] += forward
         if c.actor.use_kl_loss or c.algorithm.use_kl_in_reward:
-            ledger.add("ref", forward)
+            ledger.flops["ref"] += forward
         if critic:
-            ledger.add("critic", forward + 3 * forward * c.critic.ppo_epochs)
+            ledger.flops["critic"] += forward + 3 * forward * c.critic.ppo_epochs
         if not critic or step > c.critic.warmup_steps:
-            ledger.add("update", self.shape.training(work) * c.actor.ppo_epochs)
+            ledger.flops["update"] += self.shape.training(work) * c.actor.ppo_epochs
             ledger.optimizer_steps += c.actor.ppo_epochs * c.mini_batches
 
     def _log_samples(self, step: int, rows: list[dict[str, Any]]) -> None:
@@ -165,7 +165,7 @@ def _rollouts(rows: list[dict[str, Any]], prompts: int, n: int) -> list[Rollout]
     for row in rows:
         groups.setdefault(row["uid"], []).append(_rollout(row))
     ids, logprobs = np.zeros(0, np.int64), np.zeros(0, np.float32)
-    lost = Rollout(Task("unknown", (), None), ids, ids, ids, logprobs, "error", 0, reward=Reward.failed(MISSING))
+    lost = Rollout(Task("unknown", (), None), ids, ids, ids, logprobs, "error", 0, reward=Reward(error=MISSING))
     whole = [(group + [lost] * n)[:n] for group in groups.values()]
     return [r for group in whole + [[lost] * n] * (prompts - len(whole)) for r in group]
 
