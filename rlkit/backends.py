@@ -5,7 +5,7 @@ from pathlib import Path
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.results.run_state import kept_step
-from rlkit.results.store import Run
+from rlkit.results.store import Run, say_stopped
 
 
 def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> Run:
@@ -42,4 +42,5 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
             return train_on_verl(config, root=root, progress=progress)
         return train_here(config, Path(root), progress)
     except Interrupted:
+        say_stopped(folder)
         return Run(config.id, folder, "stopped", {"steps": kept_step(folder)})

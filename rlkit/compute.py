@@ -165,13 +165,17 @@ class Ledger:
     turns: int = 0
     environment_steps: int = 0
 
+    def add(self, phase: str, flops: float) -> None:
+        """Add FLOPs to a phase, one of PHASES."""
+        self.flops[phase] += flops
+
     def sampled(self, shape: Shape, rollouts: Sequence[Rollout], n: int) -> int:
         """Count rollouts, `n` of each task side by side: the FLOPs of sampling them, with a group's prompt once; turns;
         and tokens, each sequence with its own copy of the prompt, which are returned."""
         lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
         # What an interruption was appended to is computed again.
         again = [len(r.prompt_ids) + int(r.forced.argmax()) for r in rollouts if r.forced is not None]
-        self.flops["rollout"] += shape.forward(Work.of([s for s, _ in lengths[::n]] + again, lengths))
+        self.add("rollout", shape.forward(Work.of([s for s, _ in lengths[::n]] + again, lengths)))
         prompts, responses = map(sum, zip(*lengths, strict=True))
         self.prompt_tokens += prompts
         self.response_tokens += responses

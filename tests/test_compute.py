@@ -52,10 +52,10 @@ def test_a_ledger_counts_every_sequence_with_its_own_prompt_and_survives_a_check
     prompt, response = np.zeros(50, np.int64), np.ones(25, np.int64)
     rollout = Rollout(Task.ask("toy", "q", "a"), prompt, response, response, -response, "stop")
     assert ledger.sampled(shape, [rollout] * 2, 2) == 150
-    ledger.flops["update"] += 5.0
+    ledger.add("update", 5.0)
     ledger.optimizer_steps = 3
     copy.load_state_dict(ledger.state_dict())
-    copy.flops["update"] += 1.0
+    copy.add("update", 1.0)
     assert copy.train_6nt == 6 * shape.non_embedding * 150
     assert copy.metrics()["compute/update_flops"] == 6.0 == copy.total - copy.flops["rollout"]
     assert copy.metrics()["training/optimizer_steps"] == 3

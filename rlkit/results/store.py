@@ -77,9 +77,8 @@ class RunStore:
             told = f"The run {config.id} is open in another process ({where}): wait for it, or end it."
             raise UserError(told) from None
         try:
-            store = cls(folder)
+            store = cls(folder, config)
             try:
-                store._begin(config)
                 yield store
             except BaseException as error:
                 asked = isinstance(error, KeyboardInterrupt)  # then there is nothing to explain
@@ -90,12 +89,9 @@ class RunStore:
         finally:
             lock.release()
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.checkpoints, self.info = folder, folder / "checkpoints", read_json(folder / "run.json")
         self._warned = set[str]()  # kinds
-
-    def _begin(self, config: RunConfig) -> None:
-        """Write the config, and this attempt into run.json."""
         write_text(self.folder / "config.yaml", config_yaml(config))
         process = _process(os.getpid())
         attempts = [*self.info.get("attempts", []), {**process, **git_state()}]
@@ -187,6 +183,13 @@ def announce(folder: Path, pid: int, status: str) -> None:
     """Write which process is about to open a run, and `status`; opening it replaces both."""
     info = read_json(folder / "run.json") | {"status": status, "process": _process(pid), "updated": _now()}
     write_text(folder / "run.json", json.dumps(info, indent=1) + "\n")
+
+
+def say_stopped(folder: Path) -> None:
+    """Say that a run was stopped which this process opened, and a signal kept from saying how it ended."""
+    info = read_json(folder / "run.json")
+    if info.get("status") == "running" and info.get("process", {}).get("pid") == os.getpid():
+        announce(folder, os.getpid(), "stopped")
 
 
 def config_yaml(config: RunConfig) -> str:

@@ -259,7 +259,7 @@ class Learner:
         while True:
             try:
                 results = [(flops(part.work()), work(part)) for part in parts()]
-                self.ledger.flops[phase] += sum(count for count, _ in results)
+                self.ledger.add(phase, sum(count for count, _ in results))
                 return [result for _, result in results]
             except torch.cuda.OutOfMemoryError as error:
                 reason = str(error).splitlines()[0]  # not the error, which keeps the failed pass in memory

@@ -69,7 +69,7 @@ class TrainingRun:
         self._phrase = phrase_of(config, self.policy.tokenizer)
         check_window(config, getattr(self.policy.base.config, "max_position_embeddings", None))
         if started:
-            self.ledger.flops["sft"] += started.facts["flops"]
+            self.ledger.add("sft", started.facts["flops"])
             store.update(warm_start={"name": started.folder.name, **started.facts})
         self.learning = Learning(config, self.policy, self.ledger)
         self.sampler, why = make_sampler(self.policy, config)

@@ -118,13 +118,13 @@ class Results:
         trained = [(len(r.prompt_ids), len(r.response_ids)) for r in kept]
         work = Work.of([s for s, _ in trained], trained)
         forward = self.shape.forward(work)
-        ledger.flops["old_log_prob"] += forward
+        ledger.add("old_log_prob", forward)
         if c.actor.use_kl_loss or c.algorithm.use_kl_in_reward:
-            ledger.flops["ref"] += forward
+            ledger.add("ref", forward)
         if critic:
-            ledger.flops["critic"] += forward + 3 * forward * c.critic.ppo_epochs
+            ledger.add("critic", forward + 3 * forward * c.critic.ppo_epochs)
         if not critic or step > c.critic.warmup_steps:
-            ledger.flops["update"] += self.shape.training(work) * c.actor.ppo_epochs
+            ledger.add("update", self.shape.training(work) * c.actor.ppo_epochs)
             ledger.optimizer_steps += c.actor.ppo_epochs * c.mini_batches
 
     def _log_samples(self, step: int, rows: list[dict[str, Any]]) -> None:
