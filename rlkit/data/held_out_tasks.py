@@ -1,5 +1,4 @@
-"""The tasks that a run is measured on: held-out ones and suites, which stream.py keeps out of training; how tasks are
-drawn."""
+"""Held-out tasks and suites, on which a run is measured (stream.py keeps them out of training); how tasks are drawn."""
 
 import itertools
 from collections import Counter

@@ -49,9 +49,9 @@ class File(Source):
         return self.tasks([index])[0]
 
     def tasks(self, indices: Sequence[int]) -> list[Task]:
-        stored, numbers = _stored(self.path, _versions.get(self.path) or version(self.path)), list(indices)
-        arrow = numbers and not isinstance(stored, list)
-        found = stored[numbers].to_pylist() if arrow else [stored[k] for k in numbers]
+        stored: Any = _stored(self.path, _versions.get(self.path) or version(self.path))
+        arrow, numbers = not isinstance(stored, list), list(indices)
+        found = stored[numbers].to_pylist() if arrow and numbers else [stored[k] for k in numbers]
         return [rows.to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
 
 

@@ -1,5 +1,4 @@
-"""What a vLLM engine holds of a GPU's memory, and the share of the free memory that it may take (vllm.py asks for it);
-without torch, for predictions."""
+"""What a vLLM engine holds of a GPU's memory, and its share of what is free; without torch, for predictions."""
 
 GIB = 2**30
 SLEEPS_ABOVE = 8 * GIB

@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -11,10 +10,8 @@ from rlkit.config import RunConfig
 from rlkit.params import flatten
 from rlkit.results.run_state import kept_step, run_state
 from rlkit.studies.file import inert_factors, inert_keys, inert_sentences
+from rlkit.studies.plan import Plan
 from rlkit.studies.status import console, duration, say
-
-if TYPE_CHECKING:
-    from rlkit.studies.plan import Plan
 
 
 def run_plan(config: RunConfig, root: Path) -> str:
@@ -39,7 +36,7 @@ def run_plan(config: RunConfig, root: Path) -> str:
     return "\n".join([head, f"{standing}: {about}", *cautions])
 
 
-def show_plan(plan: "Plan", workers: int) -> None:
+def show_plan(plan: Plan, workers: int) -> None:
     """Print the runs of a study with their estimated cost, and what `workers` at a time need for all of it."""
     if not plan.to_do:
         return say(f"Study {plan.config.study}: all {len(plan.runs)} runs are finished.")

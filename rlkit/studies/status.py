@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,13 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rlkit.config.run import labels
+from rlkit.files import read_json
 from rlkit.params import flatten
 from rlkit.results.read import planned_runs, run_folders
 from rlkit.results.run_state import ACTIVE, config_of, kept_step, run_state
-from rlkit.results.store import read_json
-
-if TYPE_CHECKING:
-    from rlkit.studies.plan import Plan, PlannedRun
+from rlkit.studies.plan import Plan, PlannedRun
 
 _COLOURS = dict.fromkeys(ACTIVE, "green") | {
     "stopped": "yellow", "lost": "bold red", "failed": "bold red", "unreadable": "bold red", "waiting": "dim",
@@ -108,7 +106,7 @@ def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> None:
+def show_end(plan: Plan, failed: Mapping[str, str], reading: bool = True) -> None:
     """Print how a study ended: failures, or the analysis's summary and, where `reading`, how to go on from there."""
     folder, summary = plan.folder, plan.folder / "analysis" / "summary.txt"
     for name, lines in failed.items():
@@ -132,7 +130,7 @@ def say(line: str, style: str | None = None) -> None:
 class Board:
     """Progress of a study: lines as runs begin, warn and end, and in a terminal the states of those that run."""
 
-    def __init__(self, plan: "Plan") -> None:
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._began: dict[PlannedRun, float] = {}
@@ -148,7 +146,7 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def started(self, run: "PlannedRun") -> None:
+    def started(self, run: PlannedRun) -> None:
         say(f"{run.label}: started")
         self._began[run] = time.monotonic()
 
@@ -160,14 +158,14 @@ class Board:
             table = status_table(self.plan.folder, [run.folder for run in self._began])
             self._live.update(table, refresh=True)
 
-    def _warn(self, run: "PlannedRun") -> None:
+    def _warn(self, run: PlannedRun) -> None:
         """Say what a run has warned of since the last look."""
         for sentence in read_json(run.folder / "run.json").get("warnings", {}).values():
             if (line := f"{run.label}: {sentence}") not in self._warned:
                 self._warned.add(line)
                 say(line)
 
-    def ended(self, run: "PlannedRun", problem: str | None, again: bool = False) -> None:
+    def ended(self, run: PlannedRun, problem: str | None, again: bool = False) -> None:
         """Print how a run ended; `problem`: last lines of one that failed or, tried `again`, was lost."""
         self._warn(run)
         took = duration(time.monotonic() - self._began.pop(run))

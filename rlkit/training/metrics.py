@@ -1,5 +1,4 @@
-"""The metrics that a step logs of its rollouts and advantages, and means of those of its update (made in update.py:
-losses, gradient norms, rates); Weights & Biases beside the store."""
+"""What a step logs of its rollouts and advantages (update.py: of losses and gradients); W&B beside the store."""
 
 import os
 from collections import defaultdict
