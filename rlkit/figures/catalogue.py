@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from rlkit.errors import UserError
 from rlkit.figures import laws, runs
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.style import LETTERED, WIDTHS, legend_below, looks, styled
+from rlkit.figures.labels_and_looks import LETTERED, WIDTHS, legend_below, looks, styled
 from rlkit.measures import comparisons, fits
 from rlkit.measures.fits import COMPUTE, PASSED, SHARE, UNIQUE, check_varied
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
 from rlkit.errors import UserError
-from rlkit.figures.style import LABELS, styled
+from rlkit.figures.labels_and_looks import LABELS, styled
 from rlkit.files import replacing, write_text
 from rlkit.laws import LawFit
 from rlkit.laws.report import escaped, findings

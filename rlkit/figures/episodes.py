@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from rlkit.environments.episode import Trajectory
 from rlkit.errors import UserError
 from rlkit.figures.drawing import Drawing
-from rlkit.figures.style import label_axes, new_axes, styled
+from rlkit.figures.labels_and_looks import label_axes, new_axes, styled
 from rlkit.measures.episodes import steps_frame, transition_counts
 
 Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy

@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.mathtext import MathTextParser
 
 from rlkit.errors import UserError
-from rlkit.figures import style as paper_style
+from rlkit.figures import labels_and_looks as paper_style
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.style import LABELS, label_axes, legend, look, looks, new_axes, short, styled
+from rlkit.figures.labels_and_looks import LABELS, label_axes, legend, look, looks, new_axes, short, styled
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.law import Law
 from rlkit.laws.report import symbol

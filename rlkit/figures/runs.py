@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from rlkit.config.run import domain_name, name_of
 from rlkit.errors import UserError
 from rlkit.evaluation import bootstrap_mean
-from rlkit.figures import style as paper_style
+from rlkit.figures import labels_and_looks as paper_style
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.style import LABELS, label_axes, legend, looks, new_axes, short, styled
+from rlkit.figures.labels_and_looks import LABELS, label_axes, legend, looks, new_axes, short, styled
 from rlkit.measures import summary
 from rlkit.measures.summary import curve_table, graded_ends, pass_rates
 from rlkit.seeds import generator

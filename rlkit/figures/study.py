@@ -12,7 +12,7 @@ import pandas as pd
 from rlkit.errors import UserError, did_you_mean
 from rlkit.figures.catalogue import FIGURES
 from rlkit.figures.drawing import Drawing, cautions, latex_table, sources
-from rlkit.figures.style import LABELS, WIDTHS, width_of
+from rlkit.figures.labels_and_looks import LABELS, WIDTHS, width_of
 from rlkit.files import read_json, write_text
 from rlkit.laws import LawFit, fit
 from rlkit.laws.report import escaped, findings
