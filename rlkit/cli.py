@@ -454,7 +454,7 @@ def _read_table(path: Path) -> "pd.DataFrame":
         ".jsonl": partial(pd.read_json, lines=True),
     }  # fmt: skip
     known = f"{', '.join(readers)}, or a results folder"
-    if existing(path).suffix not in readers:
+    if existing(path, f" Give one of {known}.").suffix not in readers:
         raise UserError(f"{path} is not read: give one of {known}.")
     try:
         table = readers[path.suffix](path)

@@ -62,11 +62,12 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def existing(path: str | Path) -> Path:
-    """The path of a file that is there. Raises UserError, with the nearest name, where it is not."""
+def existing(path: str | Path, advice: str = "") -> Path:
+    """The path of a file that is there. Raises UserError where it is not, with the nearest name, or else the advice."""
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"There is no file {path}.{did_you_mean(path.name, [p.name for p in path.parent.glob('*.*')])}")
+        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*.*")])
+        raise UserError(f"There is no file {path}.{near or advice}")
     return path
 
 
