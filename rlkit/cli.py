@@ -366,13 +366,12 @@ def serve(
 
     POST /solve, /docs for the rest. Ctrl-C or SIGTERM ends it: running requests have 30 s to finish."""
     try:
-        from rlkit.serving.http import Settings
-        from rlkit.serving.http import serve as run_server
+        import rlkit.serving.http as http
     except ModuleNotFoundError as error:
         raise UserError(f"{error.name} is not installed, which serving needs: pip install 'rlkit[serving]'.") from None
 
-    settings = Settings(max_concurrent=max_concurrent, timeout=timeout, max_turn_length=max_turn_length)
-    run_server(path, host, port, settings, typer.echo)
+    settings = http.Settings(max_concurrent=max_concurrent, timeout=timeout, max_turn_length=max_turn_length)
+    http.serve(path, host, port, settings, typer.echo)
 
 
 @app.command("export", rich_help_panel="Environments and serving")

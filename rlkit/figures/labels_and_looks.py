@@ -32,6 +32,7 @@ LABELS = {
     "compute/total_flops": "training FLOPs, all phases",
     "tokens/response": "response tokens",
     "compute/seconds": "training seconds",
+    "training/environment_steps": "environment steps taken in training",
     "level": "held-out pass@1 reached",
     "budget": "budget, rollouts",
     "rollout.n": "rollouts a prompt",
