@@ -4,6 +4,7 @@ Heavy imports are inside the bodies: `rlkit --help` imports no torch. `main` pri
 exits with status 2.
 """
 
+import inspect
 import json
 import sys
 from contextlib import nullcontext, suppress
@@ -404,8 +405,6 @@ def fit(
     figure: Annotated[Path | None, typer.Option(help="Draw the fit into this file.")] = None,
 ) -> None:
     """Fit a scaling law to a table from anywhere, or to the final points of a study."""
-    import inspect
-
     from rlkit.laws import fit as fit_law
     from rlkit.laws.law import resolve
     from rlkit.laws.report import escaped

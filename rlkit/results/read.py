@@ -84,9 +84,7 @@ def run_facts(folders: Sequence[Path], configs: list[dict[str, Any]] | None = No
     studies = [folder.parent.parent for folder in folders]
     plans = {study: planned_runs(study) for study in dict.fromkeys(studies)}
     # The variants of each study in the order of its file.
-    variants = {
-        study: list(dict.fromkeys(run.get("variant") for run in runs.values())) for study, runs in plans.items()
-    }
+    variants = {s: list(dict.fromkeys(run.get("variant") for run in runs.values())) for s, runs in plans.items()}
     facts: list[dict[str, Any]] = []
     for folder, study, config in zip(folders, studies, configs, strict=True):
         info, planned = _object(folder / "run.json"), plans[study].get(folder.name, {})

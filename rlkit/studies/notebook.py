@@ -9,15 +9,17 @@ import os
 import re
 import signal
 import sys
+import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from rlkit.errors import UserError, did_you_mean
 from rlkit.files import replacing
-from rlkit.sandbox.jail import PR_SET_PDEATHSIG, prctl
 
 PACKAGED = Path(__file__).parent / "notebooks"
 
@@ -152,7 +154,8 @@ def _explained(error: BaseException, failed: Path) -> BaseException:
 
 
 if __name__ == "__main__":
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # it ends, and with it what it started, when its parent is gone
+    parent = psutil.Process(os.getppid())  # this process ends, and with it what it started, when its parent is gone
+    threading.Thread(target=lambda: (parent.wait(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()
     try:
         execute(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))
     except (UserError, NotebookFailed) as error:
